@@ -1,0 +1,1 @@
+"""Benchmarks of ckpt beside its peers."""

@@ -1,0 +1,174 @@
+"""Addresses and options: text from a URL becomes a frozen, typed options object, or one clear error.
+
+An address is `scheme://location?option=value&…`. Options are the fields of the backend's options dataclass;
+an unknown one is rejected with the nearest known name. Sizes take units (`64MiB`), durations take none: the
+unit stands in the option's name (`flush_interval_s`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from ckpt.errors import ConfigError
+
+OptionsT = TypeVar("OptionsT")
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
+_SECRETS = ("password", "secret", "token", "key_file", "credential")
+
+
+class Durability(enum.StrEnum):
+    """When an embedded backend acknowledges a write."""
+
+    FSYNC = "fsync"
+    """On stable storage: survives a power failure."""
+    OS = "os"
+    """In the page cache: survives `kill -9`, not a power failure."""
+    QUEUED = "queued"
+    """In this process: survives nothing until the next flush."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A parsed address: what to open, where, and how."""
+
+    scheme: str
+    location: str
+    """Everything between `://` and `?`, with percent escapes resolved only where the backend asks."""
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """The location as a path of the local filesystem."""
+        return unquote(self.location)
+
+    def __str__(self) -> str:
+        """The address without secrets: passwords in the location and secret options are replaced."""
+        location = re.sub(r"(?<=:)[^:@/]*(?=@)", "***", self.location)
+        if not self.options:
+            return f"{self.scheme}://{location}"
+        shown = {k: "***" if any(s in k.lower() for s in _SECRETS) else v for k, v in self.options.items()}
+        return f"{self.scheme}://{location}?{urlencode(shown, quote_via=quote, safe='*/:,')}"
+
+
+def parse_address(address: str) -> Address:
+    """Split an address into its parts.
+
+    Examples
+    --------
+    >>> parse_address("log:///var/ckpt?segment_bytes=64MiB")
+    Address(scheme='log', location='/var/ckpt', options={'segment_bytes': '64MiB'})
+    >>> parse_address("/var/ckpt")
+    Traceback (most recent call last):
+        ...
+    ckpt.errors.ConfigError: '/var/ckpt' is not an address; write scheme://location, for example log:///var/ckpt
+    """
+    if not isinstance(address, str) or not (
+        match := re.fullmatch(r"([A-Za-z][\w+.-]*)://(.*)", address, re.DOTALL)
+    ):
+        raise ConfigError(
+            f"{address!r} is not an address; write scheme://location, for example log:///var/ckpt"
+        )
+    location, _, query = match[2].partition("?")
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in options:
+            raise ConfigError(f"option {name!r} is given twice in the address")
+        options[name] = value
+    return Address(match[1].lower(), location, options)
+
+
+def build_options(kind: type[OptionsT], given: Mapping[str, Any], *, of: str) -> OptionsT:
+    """An instance of the options dataclass `kind` from names and values, or a ConfigError.
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True)
+    ... class LogOptions:
+    ...     segment_bytes: int = 64 << 20
+    >>> build_options(LogOptions, {"segment_bytes": "1MiB"}, of="log")
+    LogOptions(segment_bytes=1048576)
+    >>> build_options(LogOptions, {"segment_byte": "1MiB"}, of="log")
+    Traceback (most recent call last):
+        ...
+    ckpt.errors.ConfigError: log has no option 'segment_byte'; did you mean 'segment_bytes'?
+    """
+    assert dataclasses.is_dataclass(kind)
+    hints = typing.get_type_hints(kind)
+    known = [f.name for f in dataclasses.fields(kind) if f.init]
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigError(f"{of} has no option {name!r}; {suggestion(name, known)}")
+        values[name] = _coerce(hints[name], value, f"{of} option {name}")
+    return typing.cast("OptionsT", kind(**values))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean …?` for the nearest known name, or the list of all of them."""
+    candidates = sorted(known)
+    near = difflib.get_close_matches(name, candidates, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"choose from {', '.join(candidates)}" if candidates else "there are none to choose from"
+
+
+def parse_bytes(text: str, *, of: str = "size") -> int:
+    """A number of bytes from `1048576`, `64MiB`, `1.5GiB` or `10kB`.
+
+    Examples
+    --------
+    >>> parse_bytes("64MiB"), parse_bytes("10kB"), parse_bytes("7")
+    (67108864, 10000, 7)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ConfigError(f"{of} is a number of bytes such as 64MiB or 1048576, got {text!r}")
+    power = " kmgt".index(match[2].lower() or " ")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def _coerce(hint: Any, value: Any, of: str) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        arms = [a for a in typing.get_args(hint) if a is not type(None)]
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            return None
+        return _coerce(arms[0], value, of)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        try:
+            return hint(value)
+        except ValueError:
+            choices = [str(m.value) for m in hint]
+            raise ConfigError(f"{of} is one of {', '.join(choices)}, got {value!r}") from None
+    if hint is bool:
+        return _coerce_bool(value, of)
+    if hint is int and isinstance(value, str) and "bytes" in of.rsplit(" ", 1)[-1].split("_"):
+        return parse_bytes(value, of=of)
+    if hint in (int, float):
+        try:
+            return hint(value if not isinstance(value, bool) else None)
+        except (TypeError, ValueError):
+            kind = "a whole number" if hint is int else "a number"
+            raise ConfigError(f"{of} is {kind}, got {value!r}") from None
+    if hint is str and not isinstance(value, str):
+        raise ConfigError(f"{of} is text, got {value!r}")
+    return value
+
+
+def _coerce_bool(value: Any, of: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+        return value.lower() in _TRUE
+    raise ConfigError(f"{of} is true or false, got {value!r}")
