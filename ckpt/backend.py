@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, UnsupportedError, shown_key
-from ckpt.types import Changes, CommitId, Epoch
+from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import Commit
 
 
@@ -178,12 +178,12 @@ class Backend(ABC):
 
     def write_many(self, batches: Mapping[str, Changes]) -> None:
         """Puts and deletes of several plain namespaces with one wait for durability where the store can."""
+        deletes = {name: check_changes(name, changes) for name, changes in batches.items()}
         for namespace, changes in batches.items():
             if changes.puts:
                 self.put_many(namespace, changes.puts, ttl_s=changes.ttl_s)
-            deletes = list(changes.deletes)
-            if deletes:
-                self.delete_many(namespace, deletes)
+            if deletes[namespace]:
+                self.delete_many(namespace, deletes[namespace])
 
     # -- versioned namespaces --------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ def check_items(items: Mapping[bytes, bytes]) -> None:
     if not kinds <= {bytes, bytearray, memoryview}:
         wrong = sorted(k.__name__ for k in kinds - {bytes, bytearray, memoryview})
         raise TypeError(
-            f"values must be bytes, got {', '.join(wrong)}; a SafeKeeper serialises states, a backend does not"
+            f"values must be bytes, got {', '.join(wrong)}; serialise the state first, or use a SafeKeeper"
         )
 
 
@@ -321,8 +321,24 @@ def check_commit(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> list[
     listed = check_keys(deletes)
     for key in listed:
         if key in puts:
-            raise ConfigError(f"key {shown_key(key)} is both put and deleted in one commit; choose one")
+            raise ConfigError(f"key {shown_key(key)} is both put and deleted in one batch; choose one")
     return list(dict.fromkeys(listed))
+
+
+def check_changes(namespace: str, changes: Changes) -> list[bytes]:
+    """The deletes of one namespace's changes as a list; raises unless the whole of it is valid."""
+    check_namespace(namespace)
+    check_ttl(changes.ttl_s)
+    return check_commit(changes.puts, changes.deletes)
+
+
+def check_prefix(prefix: bytes) -> bytes:
+    """The prefix of a scan, or a TypeError unless it is bytes."""
+    if type(prefix) is not bytes:
+        raise TypeError(
+            f"prefix must be bytes, got {type(prefix).__name__}; encode text with prefix.encode()"
+        )
+    return prefix
 
 
 def require_open(closed: bool, address: str) -> None:

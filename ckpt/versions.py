@@ -60,17 +60,51 @@ class Truncation:
     """Commits that no reader can name any more; some hold changes that a floor still shows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the last truncation decided for good, stored with it.
+
+    Adding the commits that survived a truncation, without those that it forgot, may find another tip and
+    other garbage (a branch looks newest once the commits that outran it are gone). So commits up to
+    `through_sequence` are not judged again.
+    """
+
+    truncated_below: int = 0
+    through_sequence: int = 0
+    tip: CommitId | None = None
+    garbage: tuple[CommitId, ...] = ()
+    """Garbage that a retained branch still needs: kept, but no reader may name it."""
+
+
 class History:
     """The commits of one namespace; not thread-safe, its owner holds a lock."""
 
-    def __init__(self, commits: Iterable[Commit] = (), *, truncated_below: int = 0) -> None:
+    def __init__(
+        self,
+        commits: Iterable[Commit] = (),
+        *,
+        truncated_below: int = 0,
+        settled: Settled | None = None,
+    ) -> None:
+        self.settled = settled or Settled(truncated_below)
+        """What to store with a truncation, and to pass when the history is rebuilt."""
         self._commits: dict[CommitId, Commit] = {}
-        self._garbage: set[CommitId] = set()
-        self._tip: CommitId | None = None
-        self.truncated_below = truncated_below
-        self.next_sequence = 1
+        self._garbage: set[CommitId] = set(self.settled.garbage)
+        self._tip: CommitId | None = self.settled.tip
+        self.next_sequence = self.settled.through_sequence + 1
+        later = []
         for commit in sorted(commits, key=lambda c: (c.sequence, c.id)):
+            if commit.sequence <= self.settled.through_sequence:
+                self._commits[commit.id] = commit
+            else:
+                later.append(commit)
+        for commit in later:
             self.add(commit)
+
+    @property
+    def truncated_below(self) -> int:
+        """Versions below this one were forgotten and cannot be read."""
+        return self.settled.truncated_below
 
     def __len__(self) -> int:
         return len(self._commits)
@@ -193,7 +227,12 @@ class History:
             self._garbage.discard(commit_id)
         for commit_id in truncation.floors:
             self._commits[commit_id] = replace(self._commits[commit_id], base=None)
-        self.truncated_below = max(self.truncated_below, truncation.keep_from)
+        self.settled = Settled(
+            truncated_below=max(self.truncated_below, truncation.keep_from),
+            through_sequence=self.next_sequence - 1,
+            tip=self._tip,
+            garbage=tuple(sorted(self._garbage)),
+        )
 
     def _find(self, commit_id: str) -> Commit:
         commit = self._commits.get(CommitId(commit_id))
