@@ -1,0 +1,95 @@
+"""The instruments that ckpt tests its own backends with, for anybody who writes another one.
+
+- `BackendConformance`: the contract of `ckpt.backend`, sentence by sentence, as a pytest class to subclass.
+- `backend_machine`: a Hypothesis state machine that compares a backend with a plain dict model.
+- `RecordingDisk` and `crash_states`: what a directory may look like after a power failure at any instant.
+- `FaultyDisk` and `each_fault`: every system call fails once.
+- `FaultyBackend`, `SlowBackend`, `RecordingBackend`, `SilentBackend`: backends that misbehave on request.
+
+Only the first two need pytest and Hypothesis, which are imported when they are asked for.
+
+Examples
+--------
+A third-party backend is tested by a module of this size:
+
+>>> import ckpt
+>>> from ckpt.testing import BackendConformance, backend_machine
+>>> class TestMine(BackendConformance):
+...     scheme = "memory"
+...
+...     def open_backend(self):
+...         return ckpt.open_backend(f"memory://{self.directory}")
+>>> class TestMyMachine(backend_machine(lambda directory: ckpt.open_backend(f"memory://{directory}"))):
+...     pass
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ckpt.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ckpt.testing.backends import FaultyBackend, RecordingBackend, SilentBackend, SlowBackend
+    from ckpt.testing.clock import ManualClock
+    from ckpt.testing.conformance import BackendConformance
+    from ckpt.testing.crash import CrashState, crash_states
+    from ckpt.testing.disk import Operation, RecordingDisk
+    from ckpt.testing.faults import Fault, FaultyDisk, each_fault
+    from ckpt.testing.stateful import backend_machine
+
+__all__ = [
+    "BackendConformance",
+    "CrashState",
+    "Fault",
+    "FaultyBackend",
+    "FaultyDisk",
+    "ManualClock",
+    "Operation",
+    "RecordingBackend",
+    "RecordingDisk",
+    "SilentBackend",
+    "SlowBackend",
+    "backend_machine",
+    "crash_states",
+    "each_fault",
+]
+
+_HOME = {
+    "BackendConformance": "conformance",
+    "CrashState": "crash",
+    "Fault": "faults",
+    "FaultyBackend": "backends",
+    "FaultyDisk": "faults",
+    "ManualClock": "clock",
+    "Operation": "disk",
+    "RecordingBackend": "backends",
+    "RecordingDisk": "disk",
+    "SilentBackend": "backends",
+    "SlowBackend": "backends",
+    "backend_machine": "stateful",
+    "crash_states": "crash",
+    "each_fault": "faults",
+}
+_WITH_ASSERTS = ("harness", "plain", "versions", "owners", "life", "stateful", "model")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        if name in ("BackendConformance", "backend_machine"):
+            _explain_failing_asserts()
+        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"ckpt.testing.{name} needs {error.name}; install it with: pip install pytest hypothesis"
+        ) from error
+    return getattr(module, name)
+
+
+def _explain_failing_asserts() -> None:
+    """Let pytest show the values in a failing assert of these modules, as it does in test files."""
+    rewriting = importlib.import_module("pytest")
+    rewriting.register_assert_rewrite(*(f"{__name__}.{module}" for module in _WITH_ASSERTS))
