@@ -17,7 +17,7 @@ Every plan is played through `History`, the only implementation of the rules, be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt.errors import CkptError, UnsupportedError
@@ -71,7 +71,7 @@ class Replay:
         return None
 
 
-def plan_replay(commits: Sequence[Commit], truncated_below: int = 0) -> Replay:
+def plan_replay(commits: Sequence[Commit], tip_id: CommitId, truncated_below: int = 0) -> Replay:
     """The steps that make this history again in an empty namespace, proven to do so.
 
     Raises UnsupportedError for the rare history that commits alone cannot make again.
@@ -80,66 +80,73 @@ def plan_replay(commits: Sequence[Commit], truncated_below: int = 0) -> Replay:
     --------
     >>> a = Commit(CommitId("a"), 1, None, 1)
     >>> b = Commit(CommitId("b"), 2, CommitId("a"), 2)
-    >>> [(step.commit_id, step.base) for step in plan_replay([a, b]).steps]
+    >>> [(step.commit_id, step.base) for step in plan_replay([a, b], b.id).steps]
     [('a', None), ('b', 'a')]
     """
     wanted = sorted(commits, key=lambda c: c.sequence)
-    if not wanted:
-        return Replay((), 0, frozenset(), frozenset())
-    for steps in _candidates(wanted, truncated_below):
-        replay = _played(steps, wanted, truncated_below)
-        if replay is not None:
-            return replay
+    chain = _chain({c.id: c for c in wanted}, tip_id)
+    # Below a garbage ancestor a read without a commit id would see something else in the copy.
+    if chain[-1].base is None:
+        for steps in _candidates(wanted, chain, truncated_below):
+            replay = _played(steps, wanted, tip_id, truncated_below)
+            if replay is not None:
+                return replay
     raise UnsupportedError(
-        "this history holds branches of truncated or replaced commits that no order of commits makes again; "
+        "this history holds chains of replaced or truncated commits that no order of commits makes again; "
         "truncate the source to its tip first, then copy"
     )
 
 
-def _candidates(wanted: list[Commit], truncated_below: int) -> Iterator[list[Planned]]:
-    yield _in_order(wanted)
-    yield _guarded(wanted, anchored=False)
-    if truncated_below and wanted[0].version > 1:
-        yield _guarded(wanted, anchored=True)
+def _chain(listed: Mapping[CommitId, Commit], tip_id: CommitId) -> list[Commit]:
+    """The tip and its ancestors, as far as a reader may name them."""
+    chain = [listed[tip_id]]
+    while (base := chain[-1].base) is not None and base in listed:
+        chain.append(listed[base])
+    return chain
 
 
-def _in_order(wanted: list[Commit]) -> list[Planned]:
-    return [(c.id, c.version, c.base) for c in wanted]
+def _candidates(wanted: list[Commit], chain: list[Commit], truncated_below: int) -> Iterator[list[Planned]]:
+    yield [(c.id, c.version, c.base) for c in wanted]
+    yield _guarded(wanted, chain, anchored=False)
+    if truncated_below:
+        yield _guarded(wanted, chain, anchored=True)
 
 
-def _guarded(wanted: list[Commit], *, anchored: bool) -> list[Planned]:
-    tip = History(wanted).tip
-    assert tip is not None
-    listed = {c.id: c for c in wanted}
+def _guarded(wanted: list[Commit], chain: list[Commit], *, anchored: bool) -> list[Planned]:
+    tip, *ancestors = chain
+    listed = {c.id for c in wanted}
     placed: dict[CommitId, int] = {}
     steps: list[Planned] = []
 
-    def place(commit_id: CommitId, version: int, base: str | None) -> None:
-        if base is None and placed:
-            below = [other for other, its_version in placed.items() if its_version < version]
-            base = min(below, key=placed.__getitem__, default=None)
+    def place(commit_id: CommitId, version: int, base: CommitId | None) -> None:
+        if commit_id in placed:
+            return
+        if base not in listed and base != _STAND_IN:
+            # A further root: any older commit will do, because its changes are written against that one.
+            older = [other for other, its_version in placed.items() if its_version < version]
+            base = min(older, key=placed.__getitem__, default=None)
         steps.append((commit_id, version, base))
         placed[commit_id] = version
 
+    oldest = min((c for c in wanted if c.id != tip.id), key=lambda c: c.version, default=tip)
     if anchored:
-        place(_ANCHOR, max(1, min(c.version for c in wanted) - 1), None)
-    chain = []
-    ancestor = listed.get(tip.base) if tip.base is not None else None
-    while ancestor is not None:
-        chain.append(ancestor)
-        ancestor = listed.get(ancestor.base) if ancestor.base is not None else None
-    for commit in reversed(chain):
-        place(commit.id, commit.version, commit.base if commit.base in listed else None)
-    place(_STAND_IN, tip.version, tip.base if tip.base in listed else None)
+        place(_ANCHOR, max(1, min(oldest.version, tip.version) - 1), None)
+    elif oldest.version < tip.version and oldest.base not in listed:
+        place(oldest.id, oldest.version, None)
+    for commit in reversed(ancestors):
+        place(commit.id, commit.version, commit.base)
+    place(_STAND_IN, tip.version, tip.base)
     place(_GUARD, MAX_VERSION, _STAND_IN)
     for commit in wanted:
-        if commit.id not in placed and commit.id != tip.id:
-            place(commit.id, commit.version, commit.base if commit.base in listed else None)
+        if commit.id != tip.id:
+            place(commit.id, commit.version, commit.base)
     steps.append((tip.id, tip.version, None))
     return steps
 
 
-def _played(steps: list[Planned], wanted: list[Commit], truncated_below: int) -> Replay | None:
+def _played(
+    steps: list[Planned], wanted: list[Commit], tip_id: CommitId, truncated_below: int
+) -> Replay | None:
     history = History()
     made: list[Step] = []
     try:
@@ -153,15 +160,14 @@ def _played(steps: list[Planned], wanted: list[Commit], truncated_below: int) ->
             history.apply(history.plan_truncation(truncated_below))
     except CkptError:
         return None
-    tip, made_tip = History(wanted).tip, history.tip
-    assert tip is not None
-    assert made_tip is not None
+    tip = history.tip
     listed = {c.id for c in wanted}
     truncated = _listing(history.commits())
     if (
         truncated == _listing(wanted)
-        and tip.id == made_tip.id
-        and all(history[c.id].base == c.base for c in wanted if c.base in listed)
+        and tip is not None
+        and tip.id == tip_id
+        and all(history[c.id].base == c.base for c in wanted if c.base is None or c.base in listed)
     ):
         return Replay(tuple(made), truncated_below, complete, truncated)
     return None
