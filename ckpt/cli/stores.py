@@ -1,0 +1,53 @@
+"""How commands open stores: reading ones create nothing and never get in the way of a running writer."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from ckpt.backend import Backend
+from ckpt.config import Address, parse_address, suggestion
+from ckpt.errors import ConfigError
+from ckpt.registry import load_factory, open_backend
+from ckpt.types import check_namespace
+
+_LOCAL_SCHEMES = frozenset({"file", "log"})
+
+
+def address_parameter(_: click.Context, __: click.Parameter, value: str) -> str:
+    """An address that parses and whose scheme is known, as the callback of its parameter."""
+    try:
+        load_factory(parse_address(value).scheme)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
+def open_to_read(address: str) -> Backend:
+    """Open an existing store; where a second handle could disturb a writer, with `mode=read`."""
+    parsed = parse_address(address)
+    _require_store(parsed)
+    if getattr(load_factory(parsed.scheme), "reads_need_mode", False):
+        return open_backend(address, mode="read")
+    return open_backend(address)
+
+
+def open_to_write(address: str, *, create: bool = False) -> Backend:
+    """Open a store as its writer; it must exist, unless the command is there to make it."""
+    if not create:
+        _require_store(parse_address(address))
+    return open_backend(address)
+
+
+def require_namespace(backend: Backend, namespace: str) -> str:
+    """The namespace, if the store holds it; otherwise an error that names the nearest one."""
+    known = backend.namespaces()
+    if check_namespace(namespace) not in known:
+        raise ConfigError(f"no namespace {namespace!r} in {backend.address}; {suggestion(namespace, known)}")
+    return namespace
+
+
+def _require_store(address: Address) -> None:
+    if address.scheme in _LOCAL_SCHEMES and not os.path.isdir(address.path):
+        raise ConfigError(f"no store at {address}: {address.path} is not a directory; check the address")
