@@ -26,6 +26,7 @@ A third-party backend is tested by a module of this size:
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ckpt.errors import ConfigError
@@ -91,5 +92,6 @@ def __getattr__(name: str) -> Any:
 
 def _explain_failing_asserts() -> None:
     """Let pytest show the values in a failing assert of these modules, as it does in test files."""
-    rewriting = importlib.import_module("pytest")
-    rewriting.register_assert_rewrite(*(f"{__name__}.{module}" for module in _WITH_ASSERTS))
+    pytest = importlib.import_module("pytest")
+    names = (f"{__name__}.{module}" for module in _WITH_ASSERTS)
+    pytest.register_assert_rewrite(*(name for name in names if name not in sys.modules))

@@ -7,7 +7,7 @@ import pytest
 import ckpt
 from ckpt.backend import Backend
 from ckpt.errors import ConfigError
-from ckpt.testing import BackendConformance
+from ckpt.testing import BackendConformance, backend_machine
 
 
 class TestMemory(BackendConformance):
@@ -40,3 +40,9 @@ def test_a_named_store_is_shared_and_outlives_its_handles() -> None:
 def test_it_has_no_options() -> None:
     with pytest.raises(ConfigError, match="memory has no option 'durability'"):
         ckpt.open_backend("memory://?durability=fsync")
+
+
+class TestMemoryMachine(
+    backend_machine(lambda directory: ckpt.open_backend(f"memory://{directory}"), max_examples=100)
+):
+    pass
