@@ -14,8 +14,13 @@ from ckpt import transfer
 from ckpt.cli.failures import BAD_DATA
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, print_table, shown, shown_name
-from ckpt.cli.stores import address_parameter, open_to_read, open_to_write, require_namespace
-from ckpt.errors import ConfigError
+from ckpt.cli.stores import (
+    address_parameter,
+    open_to_read,
+    open_to_write,
+    require_namespace,
+    require_two_stores,
+)
 
 namespace_option = click.option(
     "--namespace", "namespaces", multiple=True, help="Only this namespace; may be repeated."
@@ -32,11 +37,10 @@ namespace_option = click.option(
 @json_option
 def copy(source: str, target: str, namespaces: tuple[str, ...], overwrite: bool, as_json: bool) -> None:
     """Copy a store, reading everything back; run it again to continue after an interruption."""
+    require_two_stores(source, target)
     with open_to_read(source) as from_backend:
         chosen = [require_namespace(from_backend, name) for name in namespaces]
         with open_to_write(target, create=True) as to_backend, _progress_bar() as show:
-            if from_backend.address == to_backend.address and from_backend.capabilities.persistent:
-                raise ConfigError(f"{source} and {target} are one store; name two")
             done = transfer.copy(
                 from_backend, to_backend, namespaces=chosen or None, overwrite=overwrite, on_progress=show
             )

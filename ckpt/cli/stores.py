@@ -48,6 +48,16 @@ def require_namespace(backend: Backend, namespace: str) -> str:
     return namespace
 
 
+def require_two_stores(source: str, target: str) -> None:
+    """Refuse to copy a store onto itself, whatever the options and however its path is written."""
+    one, other = parse_address(source), parse_address(target)
+    same = one.location == other.location
+    if one.scheme in _LOCAL_SCHEMES:
+        same = os.path.realpath(one.path) == os.path.realpath(other.path)
+    if same and one.scheme == other.scheme and one.location:
+        raise ConfigError(f"{one} and {other} are one store; name another to copy to")
+
+
 def _require_store(address: Address) -> None:
     if address.scheme in _LOCAL_SCHEMES and not os.path.isdir(address.path):
         raise ConfigError(f"no store at {address}: {address.path} is not a directory; check the address")
