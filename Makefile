@@ -55,7 +55,7 @@ $(READY): pyproject.toml
 	@if ! "$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null; then \
 		echo "$(PYTHON) lacks its venv module: sudo apt-get install python3-venv" >&2; exit 1; fi
 	@echo "setting up $(VENV) with $(PYTHON)"
-	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]' --group dev
 	@touch $@
