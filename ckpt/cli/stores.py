@@ -59,5 +59,11 @@ def require_two_stores(source: str, target: str) -> None:
 
 
 def _require_store(address: Address) -> None:
-    if address.scheme in _LOCAL_SCHEMES and not os.path.isdir(address.path):
+    """Opening makes a store where there is none; a command that does not mean to has to look first."""
+    if address.scheme not in _LOCAL_SCHEMES:
+        return
+    if not os.path.isdir(address.path):
         raise ConfigError(f"no store at {address}: {address.path} is not a directory; check the address")
+    with os.scandir(address.path) as entries:
+        if next(entries, None) is None:
+            raise ConfigError(f"no store at {address}: {address.path} is empty; check the address")

@@ -51,6 +51,21 @@ class TestAddresses:
         assert "no store at" in failing(run, command[0], address, *command[1:])
         assert not os.path.exists(address.partition("://")[2])
 
+    def test_an_empty_folder_stays_empty(self, run: Run, command: list[str], address: str) -> None:
+        folder = address.partition("://")[2]
+        os.mkdir(folder)
+        assert "no store at" in failing(run, command[0], address, *command[1:])
+        assert os.listdir(folder) == []
+
+    def test_a_folder_of_something_else_is_left_alone(
+        self, run: Run, command: list[str], address: str
+    ) -> None:
+        folder = address.partition("://")[2]
+        os.mkdir(folder)
+        Path(folder, "diary.txt").write_text("dear diary")
+        failing(run, command[0], address, *command[1:])
+        assert os.listdir(folder) == ["diary.txt"]
+
 
 @pytest.mark.parametrize(
     ("args", "says"),
