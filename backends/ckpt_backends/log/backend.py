@@ -1,0 +1,533 @@
+"""The log behind the backend contract: plain and versioned namespaces over one engine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from ckpt.backend import (
+    Backend,
+    BackendStats,
+    BadRecord,
+    Capabilities,
+    CompactionReport,
+    NamespaceStats,
+    RepairReport,
+    check_changes,
+    check_commit,
+    check_keys,
+    check_prefix,
+    require_open,
+    versions_need_commits,
+)
+from ckpt.config import Address, Durability, build_options
+from ckpt.disk import Disk
+from ckpt.errors import ConfigError, CorruptRecordError, UnsupportedError
+from ckpt.types import Changes, CommitId, Epoch, check_namespace
+from ckpt.versions import Commit, History, require_plain
+from ckpt_backends.log.catalog import NamespaceState, commit_meta
+from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.frame import Body, Kind, build_body, split_batch
+from ckpt_backends.log.local import LocalStorage
+from ckpt_backends.log.maintenance import Maintenance
+from ckpt_backends.log.runs import MAX_SEGMENT_BYTES, RECORD_MASK, SEGMENT_SHIFT, U64, IndexDamagedError
+from ckpt_backends.log.scrub import repair_log, verify_log
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The options of a `log://` address."""
+
+    durability: Durability = Durability.FSYNC
+    mode: str = "write"
+    """`write`: the one writer. `read`: one of many readers; sees what the writer does, changes nothing."""
+    segment_bytes: int = 64 << 20
+    recent_records: int = 1 << 17
+    """How many records may be unknown to the index files; bounds memory and the replay after a crash."""
+    gc: bool = True
+    gc_trigger: float = 0.5
+    """Garbage collection starts when this share of all records is garbage."""
+    gc_select: float = 0.5
+    """It rewrites the segments of whose records less than this share is needed."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("read", "write"):
+            raise ConfigError(f"log option mode is read or write, got {self.mode!r}")
+        if not 1 << 14 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise ConfigError(
+                f"log option segment_bytes is between 16KiB and 64MiB, got {self.segment_bytes}"
+            )
+        if self.recent_records < 1:
+            raise ConfigError(f"log option recent_records is at least 1, got {self.recent_records}")
+        for name in ("gc_trigger", "gc_select"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(f"log option {name} is between 0 and 1, got {getattr(self, name)}")
+
+
+class EngineBackend(Backend):
+    """The contract over an engine, whatever its storage: what the log and the object store share."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        maintenance: Maintenance,
+        *,
+        durable_writes: bool,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._engine = engine
+        self._maintenance = maintenance
+        self._durable_writes = durable_writes
+        self._closed = False
+        self.address = engine.storage.address
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    # -- plain namespaces ------------------------------------------------------------------------
+
+    def put_many(self, namespace: str, items: Mapping[bytes, bytes], *, ttl_s: float | None = None) -> None:
+        self.write_many({namespace: Changes(items, (), ttl_s)})
+
+    def delete_many(self, namespace: str, keys: Iterable[bytes]) -> None:
+        self.write_many({namespace: Changes({}, keys)})
+
+    def write_many(self, batches: Mapping[str, Changes]) -> None:
+        require_open(self._closed, self.address)
+        prepared = []
+        for name, changes in batches.items():
+            deletes = check_changes(name, changes)
+            ttl_s = changes.ttl_s
+            expires_ms = int((self._clock() + ttl_s) * 1000) if ttl_s else 0
+            prepared.append((name, changes.puts, deletes, expires_ms))
+        self._maintenance.wait_for_room()
+        with self._engine.lock:
+            self._engine.require_writable()
+            bodies: list[Body] = []
+            created: list[NamespaceState] = []
+            try:
+                for name, puts, deletes, expires_ms in prepared:
+                    state = self._engine.catalog.by_name.get(name)
+                    require_plain(name, state is not None and state.history is not None)
+                    if state is None:
+                        if not puts:
+                            continue
+                        state = self._create(name, bodies, created)
+                    parts = split_batch(list(puts), list(puts.values()), deletes)
+                    for keys, values, gone in parts if puts or deletes else ():
+                        bodies.append(
+                            build_body(Kind.DATA, state.id, keys, values, gone, expires_ms=expires_ms)
+                        )
+                if not bodies:
+                    return
+                sequence = self._engine.append(bodies)
+            except BaseException:
+                self._undo_create(created)
+                raise
+        if self._durable_writes:
+            self._engine.wait_durable(sequence)
+
+    def _create(self, name: str, bodies: list[Body], created: list[NamespaceState]) -> NamespaceState:
+        state = self._engine.catalog.create(name)
+        created.append(state)
+        bodies.append(self._engine.control({"op": "create", "id": state.id, "name": name}))
+        return state
+
+    def _undo_create(self, created: list[NamespaceState]) -> None:
+        for state in created:
+            self._engine.catalog.by_name.pop(state.name, None)
+            self._engine.catalog.by_id.pop(state.id, None)
+
+    def get_many(
+        self,
+        namespace: str,
+        keys: Iterable[bytes],
+        *,
+        version: int | None = None,
+        commit_id: str | None = None,
+    ) -> dict[bytes, bytes]:
+        wanted = list(dict.fromkeys(check_keys(keys)))
+        return self._read(lambda: self._get_many(check_namespace(namespace), wanted, version, commit_id))
+
+    def _get_many(
+        self, namespace: str, keys: list[bytes], version: int | None, commit_id: str | None
+    ) -> dict[bytes, bytes]:
+        engine = self._engine
+        state = engine.namespace(namespace)
+        if state is None:
+            self._require_no_version(namespace, version, commit_id)
+            return {}
+        live = engine.live
+        if state.history is None:
+            self._require_no_version(namespace, version, commit_id, plain=True)
+            found = engine.index.locate(state.id, keys, live)
+            if engine.damages:
+                engine.require_certain(found.get(key) for key in keys)
+        else:
+            with engine.lock:
+                sight = state.sight(state.history.resolve(version, commit_id))
+            found = engine.index.locate_layered(state.id, keys, sight, live)
+        now_ms = self._now_ms()
+        records = engine.records
+        answer = {}
+        for key, location in found.items():
+            value = records.value(records.frame(location), location, now_ms)
+            if value is not None:
+                answer[key] = value
+        return answer
+
+    def scan(
+        self,
+        namespace: str,
+        *,
+        prefix: bytes = b"",
+        version: int | None = None,
+        commit_id: str | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        check_namespace(namespace)
+        check_prefix(prefix)
+        locations = self._read(lambda: self._locations(namespace, version, commit_id))
+        # Holding the segments keeps garbage collection from reusing them under the scan.
+        segments = {
+            n: self._engine.records.segment(n) for n in set((locations >> np.uint64(SEGMENT_SHIFT)).tolist())
+        }
+        return self._scan(locations, prefix, segments)
+
+    def _locations(self, namespace: str, version: int | None, commit_id: str | None) -> U64:
+        engine = self._engine
+        with engine.lock:
+            state = engine.namespace(namespace)
+            if state is None:
+                self._require_no_version(namespace, version, commit_id)
+                return engine.index.plain_locations(0, engine.live)
+            if state.history is None:
+                self._require_no_version(namespace, version, commit_id, plain=True)
+                engine.require_certain([None])
+                return engine.index.plain_locations(state.id, engine.live)
+            sight = state.sight(state.history.resolve(version, commit_id))
+            return engine.index.layered_locations(state.id, sight, engine.live)
+
+    def _scan(self, locations: U64, prefix: bytes, segments: object) -> Iterator[tuple[bytes, bytes]]:
+        records = self._engine.records
+        for location in locations.tolist():
+            require_open(self._closed, self.address)
+            frame = records.frame(location)
+            key = frame.key(location & RECORD_MASK)
+            if not key.startswith(prefix):
+                continue
+            if records.holds(location, key) is None:
+                continue
+            value = records.value(frame, location, self._now_ms())
+            if value is not None:
+                yield key, value
+        del segments
+
+    def _require_no_version(
+        self, namespace: str, version: int | None, commit_id: str | None, *, plain: bool = False
+    ) -> None:
+        if version is None and commit_id is None:
+            return
+        if plain:
+            raise versions_need_commits(namespace)
+        History().resolve(version, commit_id)
+
+    def _read(self, question: Callable[[], Answer]) -> Answer:
+        """Ask; with a damaged index rebuild it and ask again; as a reader, look where the log is now."""
+        require_open(self._closed, self.address)
+        live = self._engine.live
+        try:
+            if self._engine.storage.read_only:
+                self._engine.refresh()
+            return question()
+        except IndexDamagedError:
+            with self._maintenance.paused():
+                self._engine.rebuild()
+            return question()
+        except CorruptRecordError:
+            # A segment may have been retired between finding a record in it and reading it.
+            if self._engine.storage.read_only:
+                self._engine.reload()
+            elif self._engine.live is live:
+                raise
+            return question()
+
+    # -- versioned namespaces --------------------------------------------------------------------
+
+    def commit(
+        self,
+        namespace: str,
+        version: int,
+        puts: Mapping[bytes, bytes],
+        deletes: Iterable[bytes] = (),
+        *,
+        base: str | None = None,
+        commit_id: str | None = None,
+    ) -> CommitId:
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+        gone = check_commit(puts, deletes)
+        parts = list(split_batch(list(puts), list(puts.values()), gone))
+        self._maintenance.wait_for_room()
+        engine = self._engine
+        with engine.lock:
+            engine.require_writable()
+            state = engine.namespace(namespace)
+            bodies: list[Body] = []
+            created: list[NamespaceState] = []
+            if state is not None and state.history is None:
+                self._require_no_keys(state)
+                bodies.append(engine.control({"op": "drop", "id": state.id}))
+            try:
+                if state is None or state.history is None:
+                    history, replaced = History(), state
+                    prepared = history.prepare(version, base, commit_id)
+                    if replaced is not None:
+                        engine.catalog.apply(0, {"op": "drop", "id": replaced.id})
+                    state = self._create(namespace, bodies, created)
+                else:
+                    prepared = state.history.prepare(version, base, commit_id)
+                first = engine.next_sequence + len(bodies)
+                commit = Commit(prepared.id, prepared.version, prepared.base, first, prepared.replaces)
+                meta = commit_meta(commit)
+                for number, (keys, values, removed) in enumerate(parts, 1):
+                    said = meta if number == len(parts) else b""
+                    bodies.append(build_body(Kind.COMMIT, state.id, keys, values, removed, meta=said))
+                sequence = engine.append(bodies, commit=commit)
+            except BaseException:
+                self._undo_create(created)
+                raise
+        if self._durable_writes:
+            engine.wait_durable(sequence)
+        return commit.id
+
+    def _require_no_keys(self, state: NamespaceState) -> None:
+        if self._holds_keys(state):
+            raise UnsupportedError(
+                f"namespace {state.name!r} is plain and holds keys; commit to another one, or drop it first"
+            )
+
+    def _holds_keys(self, state: NamespaceState) -> bool:
+        if state.history is not None:
+            return len(state.history) > 0
+        now_ms = self._now_ms()
+        records = self._engine.records
+        locations = self._engine.index.plain_locations(state.id, self._engine.live)
+        return any(
+            location & RECORD_MASK < (frame := records.frame(location)).puts
+            and not (frame.expires_ms and frame.expires_ms <= now_ms)
+            for location in locations[::-1].tolist()
+        )
+
+    def versions(self, namespace: str) -> list[Commit]:
+        check_namespace(namespace)
+
+        def ask() -> list[Commit]:
+            with self._engine.lock:
+                state = self._engine.namespace(namespace)
+                return state.history.commits() if state is not None and state.history is not None else []
+
+        return self._read(ask)
+
+    def truncate(self, namespace: str, keep_from: int) -> None:
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+        engine = self._engine
+        with engine.lock:
+            engine.require_writable()
+            state = engine.namespace(namespace)
+            if state is not None and state.history is None:
+                raise versions_need_commits(namespace)
+            truncation = (state.history if state and state.history else History()).plan_truncation(keep_from)
+            assert state is not None
+            sequence = engine.append(
+                [engine.control({"op": "truncate", "id": state.id, "keep_from": keep_from})]
+            )
+            state.truncate(truncation)
+        if self._durable_writes:
+            engine.wait_durable(sequence)
+
+    # -- namespaces and their owners -------------------------------------------------------------
+
+    def namespaces(self) -> list[str]:
+        def ask() -> list[str]:
+            with self._engine.lock:
+                self._engine.require_certain([None])
+                return sorted(s.name for s in self._engine.catalog.by_id.values() if self._holds_keys(s))
+
+        return self._read(ask)
+
+    def drop(self, namespace: str) -> None:
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+        engine = self._engine
+        with engine.lock:
+            engine.require_writable()
+            state = engine.catalog.by_name.get(namespace)
+            if state is None:
+                return
+            dropped = {"op": "drop", "id": state.id}
+            sequence = engine.append([engine.control(dropped)])
+            engine.catalog.apply(sequence, dropped)
+        if self._durable_writes:
+            engine.wait_durable(sequence)
+
+    def claim(self, namespace: str) -> Epoch:
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+        engine = self._engine
+        with engine.lock:
+            engine.require_writable()
+            bodies: list[Body] = []
+            created: list[NamespaceState] = []
+            state = engine.catalog.by_name.get(namespace)
+            try:
+                if state is None:
+                    state = self._create(namespace, bodies, created)
+                epoch = Epoch(state.epoch + 1)
+                bodies.append(engine.control({"op": "claim", "id": state.id, "epoch": epoch}))
+                sequence = engine.append(bodies)
+            except BaseException:
+                self._undo_create(created)
+                raise
+            state.epoch = epoch
+        if self._durable_writes:
+            engine.wait_durable(sequence)
+        return epoch
+
+    def release(self, namespace: str) -> None:
+        # One process writes to a log at a time, and a claim ends with it: there is nobody to tell.
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        require_open(self._closed, self.address)
+        if not self._engine.storage.read_only:
+            self._engine.require_writable()
+            self._engine.wait_durable(self._engine.next_sequence - 1)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._maintenance.close()
+        finally:
+            self._engine.close()
+
+    def compact(self) -> CompactionReport:
+        """Reclaim what garbage collection would leave for later; readers and writers go on."""
+        require_open(self._closed, self.address)
+        self._engine.require_writable()
+        return self._maintenance.compact()
+
+    def verify(self) -> Iterator[BadRecord]:
+        require_open(self._closed, self.address)
+        return verify_log(self._engine)
+
+    def repair(self) -> RepairReport:
+        """Rebuild the index, save what is intact, and move what is not to quarantine."""
+        require_open(self._closed, self.address)
+        self._engine.require_writable()
+        with self._maintenance.paused():
+            report = repair_log(self._engine)
+        self._maintenance.flush()
+        return report
+
+    def stats(self) -> BackendStats:
+        def ask() -> BackendStats:
+            engine = self._engine
+            rows = []
+            for name in self.namespaces():
+                keys = sum(1 for _ in self._locations(name, None, None))
+                commits = self.versions(name)
+                tip = max((c.version for c in commits), default=None)
+                rows.append(NamespaceStats(name, keys, bool(commits), tip, len(commits)))
+            stored = sum(s.records for s in engine.summaries.values())
+            details: dict[str, int | float | str] = {
+                "segments": len(engine.summaries),
+                "records": stored,
+                "index_runs": len(engine.index.runs),
+                "index_bytes": sum(r.file_bytes for r in engine.index.runs),
+                "recent_records": engine.index.active.records,
+                "durable_sequence": engine.durable,
+                "damages": len(engine.damages),
+            }
+            return BackendStats(self.address, tuple(rows), engine.storage.stored_bytes(), details)
+
+        return self._read(ask)
+
+
+class LogBackend(EngineBackend):
+    """Checkpoints in an append-only indexed log on a local disk: durable, checksummed, one writer.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with LogBackend(folder) as log:
+    ...     log.put_many("words", {b"be": b"2"})
+    >>> with LogBackend(folder) as log:
+    ...     log.get_many("words", [b"be", b"or"])
+    {b'be': b'2'}
+    """
+
+    scheme: ClassVar[str] = "log"
+    reads_need_mode: ClassVar[bool] = True
+    """Who only reads opens a log with `mode=read`; without it they would be its writer."""
+
+    def __init__(
+        self,
+        path: str,
+        options: LogOptions | None = None,
+        *,
+        disk: Disk | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        options = options or LogOptions()
+        read_only = options.mode == "read"
+        storage = LocalStorage(path, segment_bytes=options.segment_bytes, read_only=read_only, disk=disk)
+        try:
+            engine = Engine(storage)
+            maintenance = Maintenance(
+                engine,
+                recent_records=options.recent_records,
+                gc=options.gc,
+                gc_trigger=options.gc_trigger,
+                gc_select=options.gc_select,
+                clock=clock,
+            )
+        except BaseException:
+            storage.close()
+            raise
+        super().__init__(
+            engine, maintenance, durable_writes=options.durability is Durability.FSYNC, clock=clock
+        )
+        self.capabilities = Capabilities(
+            persistent=True,
+            shared_writers=False,
+            ttl=True,
+            atomic_put=True,
+            ordered_scan=False,
+            detects_corruption=True,
+        )
+
+    @classmethod
+    def from_address(cls, address: Address, **extra: Any) -> Self:
+        """Open the log that an address names."""
+        seams = {name: extra.pop(name) for name in ("disk", "clock") if name in extra}
+        options = build_options(LogOptions, {**address.options, **extra}, of="log")
+        if not address.path.startswith("/"):
+            raise ConfigError(f"{address} names no absolute path; write log:///absolute/path (three slashes)")
+        if options.mode == "read" and not os.path.isdir(os.path.join(address.path, "segments")):
+            raise ConfigError(f"there is no log at {address.path}; check the address")
+        return cls(address.path, options, **seams)

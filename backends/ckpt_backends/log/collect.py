@@ -1,0 +1,196 @@
+"""Garbage collection of segments: append again what is still needed, then retire.
+
+Who reads a log without its index must come to the same answers, so for every key the record with the highest
+sequence (or, in versioned namespaces, the rules of layers and snapshots) decides:
+
+- A record that moves is appended only if nothing newer of its key was written meanwhile, checked under the
+  lock that orders appends.
+- A delete hides older puts of its key that still lie in older segments. It is dropped only from the oldest
+  segment; anywhere else it moves too. An expired put moves as a delete for the same reason.
+- Moved records of versioned namespaces keep their layer, or take that of the floor that shows them.
+- Deletes of versioned namespaces go away with a *snapshot*: a copy of all that the floor shows, after which
+  older records at or below the floor count no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.frame import Body, Frame, Kind, build_body
+from ckpt_backends.log.index import Sight, first_of_each_key, visible_entries
+from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64
+
+_BATCH_RECORDS = 1024
+_BATCH_BYTES = 4 << 20
+
+
+class Collector:
+    """One collection. Maintenance has flushed and merged; `needed` is every location the index refers to."""
+
+    def __init__(self, engine: Engine, needed: U64, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._engine = engine
+        self._needed = np.sort(needed)
+        self._written = 0
+        self._last = 0
+
+    def collect(self, select: float) -> int:
+        """Retire segments of which less than `select` is needed; how many bytes that took to write."""
+        engine = self._engine
+        counts = dict(
+            zip(
+                *(
+                    a.tolist()
+                    for a in np.unique(self._needed >> np.uint64(SEGMENT_SHIFT), return_counts=True)
+                ),
+                strict=True,
+            )
+        )
+        with engine.lock:
+            tail = engine.tail.segment
+            shares = {
+                number: counts.get(number, 0) / summary.records if summary.records else 0.0
+                for number, summary in engine.summaries.items()
+                if number != tail
+            }
+        victims = sorted((n for n, share in shares.items() if share < select), key=lambda n: shares[n])
+        if not victims:
+            return 0
+        self._snapshot_namespaces(set(victims))
+        oldest = min(engine.live.numbers)
+        for number in victims:
+            self._empty(number, drop_deletes=number == oldest)
+        self._retire(victims)
+        return self._written
+
+    def _retire(self, victims: list[int]) -> None:
+        engine = self._engine
+        with engine.lock:
+            existing = set(engine.storage.numbers())
+            engine.catalog.retired = {n for n in engine.catalog.retired if n in existing} | set(victims)
+            # Frames that a full replay would need to know namespaces and histories may lie in the victims.
+            sequence = engine.append([engine.control({"op": "catalog", "catalog": engine.catalog.dump()})])
+        engine.wait_durable(sequence)
+        engine.retire(victims)
+
+    # -- moving records --------------------------------------------------------------------------
+
+    def _empty(self, number: int, *, drop_deletes: bool) -> None:
+        """Append again what is needed of a segment."""
+        low, high = (
+            int(self._needed.searchsorted(np.uint64(n << SEGMENT_SHIFT))) for n in (number, number + 1)
+        )
+        for frame, locations in self._by_frame(self._needed[low:high]):
+            if frame.kind is Kind.DATA:
+                self._move_plain(frame, locations, drop_deletes=drop_deletes)
+            else:
+                self._move_layered(frame, locations)
+
+    def _by_frame(self, locations: U64) -> Iterator[tuple[Frame, list[int]]]:
+        """Frames with those of their records that are needed, in pieces that fit one append."""
+        if not len(locations):
+            return
+        firsts = np.flatnonzero(np.diff(locations >> np.uint64(RECORD_BITS), prepend=np.uint64(0)))
+        for start, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(locations)], strict=True):
+            frame = self._engine.records.frame(int(locations[start]))
+            step = max(1, min(_BATCH_RECORDS, _BATCH_BYTES * frame.count // max(1, frame.values_bytes)))
+            for first in range(start, end, step):
+                yield frame, locations[first : min(end, first + step)].tolist()
+
+    def _move_plain(self, frame: Frame, locations: list[int], *, drop_deletes: bool) -> None:
+        engine = self._engine
+        now_ms = int(self._clock() * 1000)
+        expired = bool(frame.expires_ms) and frame.expires_ms <= now_ms
+        keys = {location: frame.key(location & RECORD_MASK) for location in locations}
+        puts = [loc for loc in locations if loc & RECORD_MASK < frame.puts and not expired]
+        deletes = (
+            [] if drop_deletes else [loc for loc in locations if loc & RECORD_MASK >= frame.puts or expired]
+        )
+        values = {loc: engine.records.verified_value(frame, loc) for loc in puts}
+        with engine.lock:
+            if frame.namespace not in engine.catalog.by_id:
+                return
+            puts, deletes = (
+                [loc for loc in side if engine.index.recent_location(frame.namespace, keys[loc]) is None]
+                for side in (puts, deletes)
+            )
+            self._append(
+                build_body(
+                    Kind.DATA,
+                    frame.namespace,
+                    [keys[loc] for loc in puts],
+                    [values[loc] for loc in puts],
+                    [keys[loc] for loc in deletes],
+                    expires_ms=frame.expires_ms if puts else 0,
+                )
+            )
+
+    def _move_layered(self, frame: Frame, locations: list[int], layer: int | None = None) -> None:
+        engine = self._engine
+        puts = [loc for loc in locations if loc & RECORD_MASK < frame.puts]
+        deletes = [loc for loc in locations if loc & RECORD_MASK >= frame.puts]
+        keys = [frame.key(loc & RECORD_MASK) for loc in puts]
+        values = [engine.records.verified_value(frame, loc) for loc in puts]
+        gone = [frame.key(loc & RECORD_MASK) for loc in deletes]
+        with engine.lock:
+            state = engine.catalog.by_id.get(frame.namespace)
+            if state is None:
+                return
+            # At or below the floor only the newest record of a key is needed, and this is it.
+            target = max(frame.layer, state.floor_layer()) if layer is None else layer
+            self._append(build_body(Kind.MOVED, frame.namespace, keys, values, gone, layer=target))
+
+    def _append(self, body: Body) -> None:
+        if body.count:
+            self._last = self._engine.append([body])
+            self._written += body.frame_bytes
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def _snapshot_namespaces(self, victims: set[int]) -> None:
+        """Copy what the floor shows of every versioned namespace that consists mostly of deletes."""
+        engine = self._engine
+        (run,) = engine.index.runs or (None,)
+        if run is None:
+            return
+        for namespace in run.directory:
+            with engine.lock:
+                state = engine.catalog.by_id.get(namespace)
+                if state is None or state.history is None or not (floor := state.floor_layer()):
+                    continue
+                sight = Sight(
+                    frozenset(x for x in state.everything().layers if x <= floor),
+                    state.snapshot_layer,
+                    state.snapshot_sequence,
+                )
+            hashes, locations, _ = visible_entries([run.slice(namespace)], sight, engine.records, engine.live)
+            locations = np.sort(locations[first_of_each_key(hashes, locations, engine.records)])
+            deletes = self._count_deletes(locations)
+            touched = victims & set((locations >> np.uint64(SEGMENT_SHIFT)).tolist())
+            if deletes and touched and deletes * 2 >= len(locations):
+                self._snapshot(namespace, floor, locations)
+
+    def _count_deletes(self, locations: U64) -> int:
+        return sum(
+            sum(1 for loc in found if loc & RECORD_MASK >= frame.puts)
+            for frame, found in self._by_frame(locations)
+        )
+
+    def _snapshot(self, namespace: int, floor: int, locations: U64) -> None:
+        engine = self._engine
+        first = engine.next_sequence
+        for frame, found in self._by_frame(locations):
+            kept = [loc for loc in found if loc & RECORD_MASK < frame.puts]
+            if kept:
+                self._move_layered(frame, kept, layer=floor)
+        with engine.lock:
+            if namespace in engine.catalog.by_id:
+                said = {"op": "snapshot", "id": namespace, "layer": floor, "sequence": first}
+                self._last = engine.append([engine.control(said)])
+                engine.catalog.apply(self._last, said)
+        # The records that the snapshot replaced are not needed any more.
+        replaced = np.isin(self._needed, locations)
+        self._needed = self._needed[~replaced]

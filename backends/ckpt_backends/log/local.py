@@ -1,0 +1,437 @@
+"""Segments and index of a log in a local directory, with one writer and many readers.
+
+```
+LOCK                 held by the writer (flock)
+SYNC-FAILED          exists after a failed fsync until the next writer has written the tail again
+MANIFEST             which index files hold what; replaced atomically
+segments/N.seg       preallocated; a retired one becomes spare-… and then a later segment
+index/run-….idx      immutable, mapped
+quarantine/…         what `repair` took out of service
+```
+
+A retired segment's file is reused only when nobody can still read it: readers in this process hold the
+`Segment` object, readers in other processes hold a shared lock on the file. If one of those remains, the file
+is unlinked instead, which leaves their mapping intact.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import re
+import threading
+import weakref
+from collections import OrderedDict
+from typing import ClassVar
+
+from ckpt.disk import Disk
+from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
+from ckpt_backends.log.frame import MAGIC as FRAME_MAGIC
+from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader
+from ckpt_backends.log.storage import Buffers
+
+_DATA_START = 4096
+_MAX_MAPPED = 512
+_MAX_SPARES = 4
+_SEGMENT_NAME = re.compile(r"(\d{12})\.seg")
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
+
+
+class LocalStorage:
+    """A directory on a local or POSIX-like shared filesystem."""
+
+    data_start = _DATA_START
+
+    def __init__(self, path: str, *, segment_bytes: int, read_only: bool, disk: Disk | None = None) -> None:
+        self.path = os.path.abspath(path)
+        self.address = f"log://{self.path}"
+        self.segment_bytes = segment_bytes
+        self.read_only = read_only
+        self._disk = disk or Disk()
+        self._segments_dir = os.path.join(self.path, "segments")
+        self._index_dir = os.path.join(self.path, "index")
+        self._failed_sync_path = os.path.join(self.path, "SYNC-FAILED")
+        self._mapped: OrderedDict[int, Segment] = OrderedDict()
+        self._alive: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
+        """Every segment that somebody still reads: one object each, so that its end means the end of all."""
+        self._mutex = threading.Lock()
+        self._unsynced: dict[int, int] = {}
+        """Segment number → descriptor of every segment that was written since it was last synced."""
+        self._fd: int | None = None
+        self._number = 0
+        self._size = 0
+        self._spares: list[str] = []
+        self._closed = False
+        self._lock_fd: int | None = None
+        if not read_only:
+            self._open_for_writing()
+
+    def _open_for_writing(self) -> None:
+        with self._errors("create", self.path):
+            for folder in (self.path, self._segments_dir, self._index_dir):
+                self._disk.make_dirs(folder)
+        self._lock_fd = self._lock()
+        try:
+            with self._errors("clean up", self.path):
+                for name in os.listdir(self._segments_dir):
+                    if name.startswith("spare-"):
+                        self._spares.append(os.path.join(self._segments_dir, name))
+                for folder in (self.path, self._index_dir):
+                    for name in os.listdir(folder):
+                        if ".tmp-" in name:
+                            self._disk.unlink(os.path.join(folder, name))
+        except BaseException:
+            os.close(self._lock_fd)
+            raise
+
+    def _lock(self) -> int:
+        path = os.path.join(self.path, "LOCK")
+        with self._errors("lock", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(fd, 64).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise BackendUnavailableError(f"{path} cannot be locked: {error.strerror}") from error
+            raise BackendUnavailableError(
+                f"another writer (process {owner}) has {self.address} open; a log has one writer: "
+                "close that one, or read with ?mode=read"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return fd
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def numbers(self) -> list[int]:
+        try:
+            names = os.listdir(self._segments_dir)
+        except FileNotFoundError:
+            if self.read_only:
+                raise ConfigError(f"there is no log at {self.path}; check the address") from None
+            raise
+        return sorted(int(m[1]) for name in names if (m := _SEGMENT_NAME.fullmatch(name)))
+
+    def header(self, number: int) -> SegmentHeader:
+        with self._errors("read", self._segment_path(number)):
+            fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
+            try:
+                return SegmentHeader.decode(self._disk.pread(fd, HEADER_BYTES, 0))
+            finally:
+                self._disk.close(fd)
+
+    def segment(self, number: int, seed: int) -> Segment:
+        with self._mutex:
+            segment = self._mapped.get(number)
+            if segment is not None:
+                self._mapped.move_to_end(number)
+                return segment
+            segment = self._alive.get(number) or self._map(number, seed)
+            self._remember(segment)
+            return segment
+
+    def _remember(self, segment: Segment) -> None:
+        self._mapped[segment.number] = self._alive[segment.number] = segment
+        while len(self._mapped) > _MAX_MAPPED:
+            self._mapped.popitem(last=False)
+
+    def _map(self, number: int, seed: int) -> Segment:
+        path = self._segment_path(number)
+        try:
+            fd = self._disk.open(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno in _GONE:
+                raise CorruptRecordError(
+                    f"{path} is gone although the log needs it; restore it, or run: "
+                    f"ckpt repair {self.address}"
+                ) from None
+            raise BackendUnavailableError(f"{path} cannot be opened: {error.strerror}") from error
+        try:
+            # The lock keeps the writer from reusing or cutting the file under this mapping. It lives as long
+            # as the mapping, because mmap keeps a duplicate of the descriptor.
+            if self.read_only:
+                fcntl.flock(fd, fcntl.LOCK_SH)
+                if os.stat(path).st_ino != os.fstat(fd).st_ino:
+                    raise FileNotFoundError(errno.ENOENT, "the segment was just recycled")
+            mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+        except (OSError, ValueError) as error:
+            raise BackendUnavailableError(f"{path} cannot be mapped: {error}") from error
+        finally:
+            self._disk.close(fd)
+        return Segment(number, seed, _DATA_START, memoryview(mapped))
+
+    def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
+        path = self._segment_path(header.number)
+        size = max(self.segment_bytes, -(-(at_least + _DATA_START) // 4096) * 4096)
+        with self._errors("create", path):
+            fd = self._make_file(path, size)
+            try:
+                self._disk.pwrite(fd, [header.encode()], 0)
+                # A recycled file is longer than its header says anything about; what it held before cannot
+                # be taken for frames of this segment, because their checksums have another seed.
+                self._disk.sync(fd)
+                self._disk.sync_dir(self._segments_dir)
+                segment = self._map(header.number, seed)
+            except BaseException:
+                self._disk.close(fd)
+                raise
+        with self._mutex:
+            if self._fd is not None and self._number not in self._unsynced:
+                self._disk.close(self._fd)
+            self._fd, self._number = fd, header.number
+            self._size = len(segment.buffer)
+            self._remember(segment)
+        return segment
+
+    def _make_file(self, path: str, size: int) -> int:
+        while size == self.segment_bytes and self._spares:
+            spare = self._spares.pop()
+            try:
+                fd = self._disk.open(spare, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            if os.fstat(fd).st_size == size:
+                self._disk.rename(spare, path)
+                return fd
+            self._disk.close(fd)
+            self._disk.unlink(spare)
+        fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            self._disk.allocate(fd, size)
+        except BaseException:
+            self._disk.close(fd)
+            with contextlib.suppress(OSError):
+                self._disk.unlink(path)
+            raise
+        return fd
+
+    def capacity(self) -> int:
+        return self._size
+
+    def write(self, buffers: Buffers, offset: int) -> None:
+        assert self._fd is not None
+        with self._errors("write to", self._segment_path(self._number)):
+            with self._mutex:
+                self._unsynced[self._number] = self._fd
+            self._disk.pwrite(self._fd, buffers, offset)
+
+    def resume(self, number: int, seed: int) -> Segment | None:
+        path = self._segment_path(number)
+        with self._errors("open", path):
+            fd = self._disk.open(path, os.O_RDWR)
+            try:
+                if os.fstat(fd).st_size < self.segment_bytes:
+                    self._disk.allocate(fd, self.segment_bytes)
+                segment = self._map(number, seed)
+            except BaseException:
+                self._disk.close(fd)
+                raise
+        with self._mutex:
+            self._fd, self._number, self._size = fd, number, len(segment.buffer)
+            self._remember(segment)
+        return segment
+
+    def abandon(self) -> None:
+        self._size = 0
+
+    def cut(self, number: int, end: int) -> bool:
+        path = self._segment_path(number)
+        with self._errors("cut", path):
+            fd = self._disk.open(path, os.O_RDWR)
+            try:
+                # A reader that has mapped the file would die of a page that is not there any more.
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._disk.truncate(fd, end)
+                self._disk.sync(fd)
+            except BlockingIOError:
+                return False
+            finally:
+                self._disk.close(fd)
+        with self._mutex:
+            self._mapped.pop(number, None)
+            self._alive.pop(number, None)
+        return True
+
+    def extent(self, number: int) -> int:
+        with self._errors("read", self._segment_path(number)):
+            return os.stat(self._segment_path(number)).st_size
+
+    def has_frame_at(self, number: int, offset: int) -> bool:
+        with self._mutex:
+            segment = self._mapped.get(number)
+            if segment is not None and offset + 4 > len(segment.buffer) and self.extent(number) > offset:
+                del self._mapped[number]  # the writer has made the file longer
+                self._alive.pop(number, None)
+                segment = None
+        return segment is None or bytes(segment.buffer[offset : offset + 4]) == FRAME_MAGIC
+
+    def heal(self, number: int, start: int, end: int) -> None:
+        path = self._segment_path(number)
+        rewrite = os.path.exists(self._failed_sync_path)
+        with self._errors("sync", path):
+            fd = self._disk.open(path, os.O_RDWR)
+            try:
+                # After a failed fsync the kernel may call a page clean that never reached the disk; only
+                # writing it again makes it dirty. After a mere crash of the process a sync is enough.
+                for at in range(start, end if rewrite else start, 1 << 20):
+                    self._disk.pwrite(fd, [self._disk.pread(fd, min(1 << 20, end - at), at)], at)
+                self._disk.sync(fd)
+            finally:
+                self._disk.close(fd)
+
+    def sync(self) -> None:
+        with self._mutex:
+            unsynced = dict(self._unsynced)
+        for number, fd in sorted(unsynced.items()):
+            with self._errors("sync", self._segment_path(number)):
+                try:
+                    self._disk.sync(fd)
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.close(os.open(self._failed_sync_path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+                    raise
+            with self._mutex:
+                # The current segment stays listed: it may have been written to during the sync.
+                if number != self._number and self._unsynced.pop(number, None) is not None:
+                    self._disk.close(fd)
+
+    def retire(self, segment: Segment) -> None:
+        with self._mutex:
+            self._mapped.pop(segment.number, None)
+            self._alive.pop(segment.number, None)
+        weakref.finalize(segment, self._free, segment.number).atexit = False
+
+    def _free(self, number: int) -> None:
+        """Nobody in this process holds the segment any more: recycle its file, or remove it."""
+        path = self._segment_path(number)
+        if self._closed:
+            return  # the next writer finds the file, and in the log that it was retired
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            reusable = os.fstat(fd).st_size == self.segment_bytes and len(self._spares) < _MAX_SPARES
+        except OSError:
+            reusable = False
+        try:
+            if reusable:
+                spare = os.path.join(self._segments_dir, f"spare-{number:012d}")
+                self._disk.rename(path, spare)
+                self._spares.append(spare)
+            else:
+                self._disk.unlink(path)
+        except OSError:
+            pass  # the file stays; the next open retires it again
+        finally:
+            os.close(fd)
+
+    def _segment_path(self, number: int) -> str:
+        return os.path.join(self._segments_dir, f"{number:012d}.seg")
+
+    # -- index -----------------------------------------------------------------------------------
+
+    def write_index_file(self, name: str, buffers: Buffers) -> None:
+        path = os.path.join(self._index_dir, name)
+        with self._errors("write", path):
+            self._disk.replace_file(path, buffers)
+
+    def read_index_file(self, name: str) -> memoryview:
+        fd = self._disk.open(os.path.join(self._index_dir, name), os.O_RDONLY)
+        try:
+            return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        finally:
+            self._disk.close(fd)
+
+    def remove_index_files(self, keep: set[str]) -> None:
+        for name in os.listdir(self._index_dir):
+            if name not in keep:
+                with contextlib.suppress(OSError):
+                    self._disk.unlink(os.path.join(self._index_dir, name))
+
+    def read_manifest(self) -> bytes | None:
+        try:
+            fd = self._disk.open(os.path.join(self.path, "MANIFEST"), os.O_RDONLY)
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise BackendUnavailableError(f"{self.path}/MANIFEST cannot be read: {error.strerror}") from error
+        try:
+            return self._disk.pread(fd, os.fstat(fd).st_size, 0)
+        finally:
+            self._disk.close(fd)
+
+    def replace_manifest(self, data: bytes) -> None:
+        with self._errors("write", self.path):
+            self._disk.replace_file(os.path.join(self.path, "MANIFEST"), [data])
+            if os.path.exists(self._failed_sync_path):
+                self._disk.unlink(self._failed_sync_path)
+
+    def fingerprint(self) -> object:
+        seen = []
+        for path in (os.path.join(self.path, "MANIFEST"), self._segments_dir):
+            try:
+                found = os.stat(path)
+                seen.append((found.st_ino, found.st_mtime_ns))
+            except FileNotFoundError:
+                seen.append((0, 0))
+        return seen
+
+    def stored_bytes(self) -> int:
+        total = 0
+        for folder in (self._segments_dir, self._index_dir):
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        total += entry.stat().st_size
+        return total
+
+    def quarantine(self, name: str, data: bytes) -> str:
+        folder = os.path.join(self.path, "quarantine")
+        with self._errors("write", folder):
+            self._disk.make_dirs(folder)
+            self._disk.replace_file(os.path.join(folder, name), [data])
+        return folder
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with self._mutex:
+            fds = {*self._unsynced.values(), *([self._fd] if self._fd is not None else [])}
+            self._unsynced.clear()
+            self._fd = None
+            self._mapped.clear()
+        for fd in fds:
+            self._disk.close(fd)
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+
+    def _errors(self, action: str, path: str) -> _Translated:
+        return _Translated(action, path)
+
+
+class _Translated(contextlib.AbstractContextManager[None]):
+    """Turns an OSError into BackendUnavailableError with what a person can do about it."""
+
+    _ADVICE: ClassVar = {
+        errno.ENOSPC: "the disk is full: free some space, or move the log to a larger disk",
+        errno.EDQUOT: "the disk quota is used up: free some space",
+        errno.EROFS: "the filesystem is read-only",
+        errno.EACCES: "permission is denied: check who owns the directory",
+        errno.EIO: "the disk reports an I/O error: check its health before going on",
+    }
+
+    def __init__(self, action: str, path: str) -> None:
+        self._action, self._path = action, path
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            why = self._ADVICE.get(error.errno or 0, error.strerror or str(error))
+            raise BackendUnavailableError(f"cannot {self._action} {self._path}: {why}") from error

@@ -1,0 +1,256 @@
+"""What keeps a log small and quick to open, off the write path: index flushes, merges, garbage collection.
+
+- *Flush*: recent records become a run, and the manifest moves forward, so that less has to be replayed.
+- *Merge*: runs of similar size become one; entries that nothing can see are dropped.
+- *Collect*: a segment that nothing refers to is retired. A segment of which less than `gc_select` is needed
+  is emptied first by appending what is needed again. Nothing is retired before its copy, and the word that
+  it was retired, are durable.
+
+One thread does this, started by the first write that needs it. It never holds the engine's lock for longer
+than a small batch takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from ckpt.backend import CompactionReport
+from ckpt.errors import BackendUnavailableError, CkptError
+from ckpt_backends.log.collect import Collector
+from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.index import Recent, merge_layered, merge_plain
+from ckpt_backends.log.manifest import Manifest
+from ckpt_backends.log.runs import U64, Run, encode_run
+
+_log = logging.getLogger("ckpt.log")
+_MERGE_AT = 4
+_BACKLOG = 8
+"""Writers wait when this many times `recent_records` is waiting to be flushed."""
+
+
+class Maintenance:
+    """The housekeeper of one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        recent_records: int,
+        gc: bool,
+        gc_trigger: float,
+        gc_select: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._recent_records = recent_records
+        self._gc, self._gc_trigger, self._gc_select = gc, gc_trigger, gc_select
+        self._mutex = threading.RLock()
+        """One flush, merge or collection at a time."""
+        self._wake = threading.Event()
+        self._flushed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._saved: Manifest | None = None
+        if not engine.storage.read_only:
+            engine.on_append = self._on_append
+
+    def _on_append(self) -> None:
+        if self._engine.index.active.records >= self._recent_records and not self._wake.is_set():
+            self._wake.set()
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="ckpt-log-maintenance", daemon=True)
+                self._thread.start()
+
+    def wait_for_room(self) -> None:
+        """Hold a writer back while the index cannot keep up, so that memory stays bounded."""
+        index = self._engine.index
+        if index.active.records < _BACKLOG * self._recent_records or index.frozen is None:
+            return
+        with self._flushed:
+            self._flushed.wait_for(lambda: index.frozen is None or self._closing)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._closing:
+                return
+            try:
+                self.flush()
+                self._merge_some()
+                if self._gc:
+                    self._collect_if_due()
+            except CkptError as error:
+                # The log is complete without its index; the next flush tries again.
+                _log.warning(
+                    "maintenance of %s failed, it will be tried again: %s",
+                    self._engine.storage.address,
+                    error,
+                )
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """No flush, merge or collection runs inside this block."""
+        with self._mutex:
+            yield
+
+    # -- flush -----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write recent records as a run and move the manifest forward."""
+        engine, index = self._engine, self._engine.index
+        with self._mutex:
+            with engine.lock:
+                if self._saved is not None and self._saved.position == engine.tail and not index.unsaved:
+                    return
+                index.frozen, index.active = index.active, Recent()
+                picture = engine.picture()
+            try:
+                engine.wait_durable(picture.position.sequence - 1)
+                for name, data in index.unsaved:
+                    engine.storage.write_index_file(name, [data])
+                new = self._write_run(index.slices(index.frozen)) if index.frozen.records else None
+            except BaseException:
+                self._thaw()
+                raise
+            with engine.lock:
+                index.unsaved = []
+                index.runs = (new, *index.runs) if new else index.runs
+                index.frozen = None
+            with self._flushed:
+                self._flushed.notify_all()
+            self._save(picture)
+
+    def _thaw(self) -> None:
+        """A flush failed: what was frozen is recent again, below what came since."""
+        index = self._engine.index
+        with self._engine.lock:
+            frozen, active = index.frozen, index.active
+            assert frozen is not None
+            for namespace, table in active.plain.items():
+                frozen.plain.setdefault(namespace, {}).update(table)
+            for namespace, frames in active.layered.items():
+                frozen.layered.setdefault(namespace, []).extend(frames)
+            frozen.records += active.records
+            index.active, index.frozen = frozen, None
+        with self._flushed:
+            self._flushed.notify_all()
+
+    def _write_run(self, slices: Iterator[tuple[int, U64, U64]]) -> Run:
+        storage = self._engine.storage
+        name = f"run-{secrets.token_hex(8)}.idx"
+        storage.write_index_file(name, encode_run(slices))
+        return Run(name, storage.read_index_file(name))
+
+    def _save(self, picture: Manifest) -> None:
+        picture.runs = [run.name for run in self._engine.index.runs]
+        self._engine.save_manifest(picture)
+        self._saved = picture
+        self._engine.storage.remove_index_files(set(picture.runs))
+
+    # -- merge -----------------------------------------------------------------------------------
+
+    def _merge_some(self) -> None:
+        """Merge the newest runs while several of them are of similar size."""
+        with self._mutex:
+            runs = self._engine.index.runs
+            total = count = 0
+            for run in runs:
+                if count and run.entries > 2 * total:
+                    break
+                total, count = total + run.entries, count + 1
+            if count >= _MERGE_AT:
+                self._merge(runs[:count])
+
+    def _merge(self, runs: Sequence[Run]) -> None:
+        """Replace the newest runs by one. Callers hold the mutex and have flushed."""
+        engine, index = self._engine, self._engine.index
+        whole = len(runs) == len(index.runs)
+        merged = self._write_run(self._merged_slices(runs, whole))
+        with engine.lock:
+            index.runs = (merged, *index.runs[len(runs) :])
+        assert self._saved is not None
+        self._save(self._saved)
+
+    def _merged_slices(self, runs: Sequence[Run], whole: bool) -> Iterator[tuple[int, U64, U64]]:
+        engine = self._engine
+        for namespace in sorted({n for run in runs for n in run.directory}):
+            with engine.lock:
+                state = engine.catalog.by_id.get(namespace)
+                if state is None:
+                    continue
+                live = engine.live
+                history = state.history
+                sight, floor = (state.everything(), state.floor_layer()) if history is not None else (None, 0)
+            if sight is None:
+                yield namespace, *merge_plain(runs, namespace, engine.records, live)
+                continue
+            hashes, locations, used = merge_layered(runs, namespace, engine.records, live, sight, floor)
+            if whole:
+                with engine.lock:
+                    state.keep_absorbed(used | engine.index.recent_layers(namespace))
+            yield namespace, hashes, locations
+
+    # -- collect ---------------------------------------------------------------------------------
+
+    def _collect_if_due(self) -> None:
+        engine = self._engine
+        with engine.lock:
+            records = sum(s.records for s in engine.summaries.values())
+            due = records * (1 - self._gc_trigger) > engine.live_records + self._recent_records
+        if due:
+            self._collect(self._gc_select)
+
+    def _collect(self, select: float) -> int:
+        """Merge everything, then empty and retire the segments of which less than `select` is needed."""
+        engine = self._engine
+        with self._mutex:
+            if engine.damages or engine.lost:
+                _log.warning(
+                    "%s is damaged: nothing is collected until it is repaired", engine.storage.address
+                )
+                return 0
+            self.flush()
+            if engine.index.runs:
+                self._merge(engine.index.runs)
+            needed = engine.index.runs[0].all_locations() if engine.index.runs else np.empty(0, np.uint64)
+            engine.live_records = len(needed)
+            written = Collector(engine, needed, self._clock).collect(select)
+            self.flush()
+            return written
+
+    def compact(self) -> CompactionReport:
+        """Collect every segment that holds a noticeable amount of garbage."""
+        started = time.monotonic()
+        storage = self._engine.storage
+        before = storage.stored_bytes()
+        with self._mutex:
+            written = self._collect(0.9)
+        return CompactionReport(before, storage.stored_bytes(), written, time.monotonic() - started)
+
+    def close(self) -> None:
+        """Stop the thread and leave an index that makes the next open quick."""
+        self._closing = True
+        self._wake.set()
+        with self._flushed:
+            self._flushed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        engine = self._engine
+        if engine.storage.read_only or engine.has_failed:
+            return
+        engine.wait_durable(engine.next_sequence - 1)
+        try:
+            self.flush()
+            if engine.tail.segment:
+                engine.storage.cut(engine.tail.segment, engine.tail.offset)
+        except BackendUnavailableError as error:
+            _log.warning("%s was closed without an index: %s", engine.storage.address, error)

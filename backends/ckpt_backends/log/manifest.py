@@ -1,0 +1,87 @@
+"""The manifest: which runs hold what, and from where the log must be replayed. Disposable like the index.
+
+```
+offset size
+     0    8  magic "CKPTMAN1"
+     8    4  format version (1)
+    12    4  length of the body
+    16    8  xxh3-64 of the body
+    24    …  body: msgpack map, see `Manifest`
+```
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from ckpt_backends.log.runs import IndexDamagedError
+
+MAGIC = b"CKPTMAN1"
+FORMAT = 1
+_HEADER = struct.Struct("<8sIIQ")
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """A place in the log where a frame starts, or will: segment, offset, and that frame's sequence."""
+
+    segment: int
+    offset: int
+    sequence: int
+
+
+class Damage(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of the log that held acknowledged frames and cannot be read; nobody knows which keys."""
+
+    segment: int
+    start: int
+    end: int
+    last_sequence: int
+    """No frame in the stretch has a higher sequence."""
+    reason: str
+
+
+class SegmentSummary(msgspec.Struct, array_like=True):
+    """How much a segment holds; what garbage collection needs to choose."""
+
+    end: int
+    records: int
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """A consistent picture of the index: everything before `position` is in the runs and the catalog."""
+
+    log_id: int
+    position: Position
+    durable: int
+    """Every frame up to this sequence was durable when the manifest was written."""
+    runs: list[str]
+    """Newest first."""
+    segments: dict[int, SegmentSummary]
+    catalog: dict[str, Any]
+    damages: list[Damage] = []
+    live_records: int = 0
+    """Records that were still needed at the last full merge."""
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of the manifest."""
+    body = msgspec.msgpack.encode(manifest)
+    return _HEADER.pack(MAGIC, FORMAT, len(body), xxh3_64_intdigest(body)) + body
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The manifest, or IndexDamagedError."""
+    if len(data) < _HEADER.size:
+        raise IndexDamagedError("the manifest is too short")
+    magic, version, length, check = _HEADER.unpack_from(data)
+    body = data[_HEADER.size :]
+    if magic != MAGIC or version != FORMAT or len(body) != length or xxh3_64_intdigest(body) != check:
+        raise IndexDamagedError("the manifest does not match its checksum")
+    try:
+        return msgspec.msgpack.decode(body, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise IndexDamagedError(f"the manifest cannot be decoded: {error}") from error

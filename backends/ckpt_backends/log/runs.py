@@ -1,0 +1,207 @@
+"""Index runs: immutable sorted arrays from key hash to location, mapped and verified piece by piece.
+
+A run covers the keys of many namespaces, each a slice of the two columns, sorted by hash. Several entries may
+share a hash: different keys, or several layers of a versioned namespace. Opening a run reads its directory
+only; the columns are checked in chunks of 2,048 entries when they are first looked at.
+
+```
+offset size
+     0    8  magic "CKPTRUN1"
+     8    4  format version (1)
+    12    4  number of namespaces (n)
+    16    8  number of entries (e)
+    24    8  number of chunks (c)
+    32   24·n directory: namespace id u64, first entry u64, entries u64; ascending ids
+     …    8·c first hash of each chunk
+     …    8·c xxh3-64 of each chunk: its hashes, then its locations
+     …    8  xxh3-64 of everything before
+     …    8·e hashes
+     …    8·e locations: segment 28 bits, offset of the frame / 16 22 bits, record 14 bits
+```
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
+
+from ckpt_backends.log.frame import ALIGN, stream_hash
+
+U64 = npt.NDArray[np.uint64]
+
+MAGIC = b"CKPTRUN1"
+FORMAT = 1
+_HEADER = struct.Struct("<8sIIQQ")
+_CHUNK = 2048
+
+SEGMENT_SHIFT = 36
+RECORD_BITS = 14
+MAX_SEGMENT_BYTES = ALIGN << 22
+MAX_SEGMENTS = 1 << 28
+_OFFSET_MASK = (1 << 22) - 1
+RECORD_MASK = (1 << RECORD_BITS) - 1
+
+
+class IndexDamagedError(Exception):
+    """The index is not what was written. It is disposable: the engine rebuilds it from the frames."""
+
+
+def pack_location(segment: int, offset: int, record: int = 0) -> int:
+    """One number that says where a record is; the records of one frame are consecutive."""
+    return segment << SEGMENT_SHIFT | (offset // ALIGN) << RECORD_BITS | record
+
+
+def unpack_location(location: int) -> tuple[int, int, int]:
+    """Segment, offset of the frame, position of the record in the frame."""
+    return (
+        location >> SEGMENT_SHIFT,
+        ((location >> RECORD_BITS) & _OFFSET_MASK) * ALIGN,
+        location & RECORD_MASK,
+    )
+
+
+def split_locations(
+    locations: U64,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """`unpack_location` for a whole column."""
+    segment = (locations >> np.uint64(SEGMENT_SHIFT)).astype(np.int64)
+    offset = ((locations >> np.uint64(RECORD_BITS)) & np.uint64(_OFFSET_MASK)).astype(np.int64) * ALIGN
+    record = (locations & np.uint64(RECORD_MASK)).astype(np.int64)
+    return segment, offset, record
+
+
+def hash_keys(keys: Sequence[bytes], seed: int) -> U64:
+    """The index hash of each key; the seed is the log's, so nobody can choose colliding keys beforehand."""
+    return np.fromiter(map(partial(xxh3_64_intdigest, seed=seed), keys), np.uint64, len(keys))
+
+
+def encode_run(slices: Iterable[tuple[int, U64, U64]]) -> list[bytes | memoryview]:
+    """The buffers of a run from (namespace id, hashes, locations) with ascending ids and sorted hashes."""
+    directory: list[tuple[int, int, int]] = []
+    hash_parts: list[U64] = []
+    location_parts: list[U64] = []
+    total = 0
+    for namespace, hashes, locations in slices:
+        if len(hashes):
+            directory.append((namespace, total, len(hashes)))
+            hash_parts.append(hashes)
+            location_parts.append(locations)
+            total += len(hashes)
+    hashes = np.concatenate(hash_parts) if hash_parts else np.empty(0, np.uint64)
+    locations = np.concatenate(location_parts) if location_parts else np.empty(0, np.uint64)
+    checks = np.fromiter(
+        (_chunk_check(hashes, locations, start) for start in range(0, total, _CHUNK)), np.uint64
+    )
+    head = b"".join(
+        (
+            _HEADER.pack(MAGIC, FORMAT, len(directory), total, len(checks)),
+            np.array(directory, np.uint64).tobytes(),
+            np.ascontiguousarray(hashes[::_CHUNK]).tobytes(),
+            checks.tobytes(),
+        )
+    )
+    return [
+        head,
+        xxh3_64_intdigest(head).to_bytes(8, "little"),
+        hashes.data.cast("B") if total else b"",
+        locations.data.cast("B") if total else b"",
+    ]
+
+
+def _chunk_check(hashes: U64, locations: U64, start: int) -> int:
+    end = start + _CHUNK
+    return stream_hash((hashes[start:end].data.cast("B"), locations[start:end].data.cast("B")))
+
+
+class Run:
+    """One run, mapped. Lookups see verified entries only, or raise IndexDamagedError."""
+
+    def __init__(self, name: str, buffer: memoryview) -> None:
+        self.name = name
+        if len(buffer) < _HEADER.size:
+            raise IndexDamagedError(f"{name} is too short")
+        magic, version, namespaces, total, chunks = _HEADER.unpack_from(buffer)
+        if magic != MAGIC or version != FORMAT:
+            raise IndexDamagedError(f"{name} is not an index run of format {FORMAT}")
+        head_bytes = _HEADER.size + 24 * namespaces + 16 * chunks
+        columns = head_bytes + 8
+        if chunks != -(-total // _CHUNK) or len(buffer) != columns + 16 * total:
+            raise IndexDamagedError(f"{name} has the wrong length")
+        if xxh3_64_intdigest(buffer[:head_bytes]) != int.from_bytes(buffer[head_bytes:columns], "little"):
+            raise IndexDamagedError(f"{name}: its directory does not match its checksum")
+        rows = np.frombuffer(buffer, "<u8", 3 * namespaces, _HEADER.size).reshape(-1, 3).tolist()
+        self.directory: dict[int, tuple[int, int]] = {ns: (start, start + n) for ns, start, n in rows}
+        fences_at = _HEADER.size + 24 * namespaces
+        self._fences: U64 = np.frombuffer(buffer, "<u8", chunks, fences_at)
+        self._checks: U64 = np.frombuffer(buffer, "<u8", chunks, fences_at + 8 * chunks)
+        self._hashes: U64 = np.frombuffer(buffer, "<u8", total, columns)
+        self._locations: U64 = np.frombuffer(buffer, "<u8", total, columns + 8 * total)
+        self._verified = np.zeros(chunks, np.bool_)
+        self._buffer = buffer
+        self.entries = total
+        self.file_bytes = len(buffer)
+
+    def slice(self, namespace: int) -> tuple[U64, U64]:
+        """All hashes and locations of a namespace, verified."""
+        start, end = self.directory.get(namespace, (0, 0))
+        self._verify(start // _CHUNK, -(-end // _CHUNK))
+        return self._hashes[start:end], self._locations[start:end]
+
+    def all_locations(self) -> U64:
+        """Every location, verified: what counts references to segments."""
+        self._verify(0, len(self._verified))
+        return self._locations
+
+    def find(self, namespace: int, key_hash: int) -> list[int]:
+        """The locations of every entry with this hash."""
+        bounds = self.directory.get(namespace)
+        if bounds is None:
+            return []
+        start, end = bounds
+        first, last = start // _CHUNK, (end - 1) // _CHUNK
+        # A fence above `first` is a hash of this namespace, so the fences in between are sorted.
+        chunk = first + int(self._fences[first + 1 : last + 1].searchsorted(np.uint64(key_hash), "left"))
+        found: list[int] = []
+        while chunk <= last:
+            if not self._verified[chunk]:
+                self._verify(chunk, chunk + 1)
+            low, high = max(start, chunk * _CHUNK), min(end, (chunk + 1) * _CHUNK)
+            at = low + int(self._hashes[low:high].searchsorted(np.uint64(key_hash), "left"))
+            while at < high and self._hashes[at] == key_hash:
+                found.append(int(self._locations[at]))
+                at += 1
+            if at < high:
+                break
+            chunk += 1
+        return found
+
+    def find_many(self, namespace: int, hashes: U64) -> tuple[npt.NDArray[np.int64], U64]:
+        """Every entry that shares a hash with a query: positions of the queries, and locations."""
+        mine, locations = self.slice(namespace)
+        low = mine.searchsorted(hashes, "left")
+        high = mine.searchsorted(hashes, "right")
+        counts = high - low
+        total = int(counts.sum())
+        if not total:
+            return np.empty(0, np.int64), np.empty(0, np.uint64)
+        queries = np.repeat(np.arange(len(hashes)), counts)
+        within = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+        return queries, locations[np.repeat(low, counts) + within]
+
+    def is_worth_batching(self, queries: int) -> bool:
+        """True if looking up that many keys at once is cheaper than one by one."""
+        return queries > 16 and (bool(self._verified.all()) or queries * 4 > len(self._verified))
+
+    def _verify(self, first: int, last: int) -> None:
+        if self._verified[first:last].all():
+            return
+        for chunk in range(first, last):
+            if not self._verified[chunk]:
+                if _chunk_check(self._hashes, self._locations, chunk * _CHUNK) != int(self._checks[chunk]):
+                    raise IndexDamagedError(f"{self.name}: chunk {chunk} does not match its checksum")
+                self._verified[chunk] = True

@@ -1,0 +1,123 @@
+"""Looking at every byte of a log, and taking what is bad out of service without destroying it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckpt.backend import BadRecord, RepairReport
+from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.frame import Body, Frame, Kind, build_body
+from ckpt_backends.log.manifest import Damage
+from ckpt_backends.log.replay import Replay
+from ckpt_backends.log.runs import IndexDamagedError, pack_location
+from ckpt_backends.log.segment import Segment
+
+
+def verify_log(engine: Engine) -> Iterator[BadRecord]:
+    """Read every frame and every index entry, and yield what is wrong. Changes nothing."""
+    address = engine.storage.address
+    for number in sorted(engine.lost):
+        yield BadRecord(f"{address} segment {number}", "the file is gone although the log needs it")
+    found: list[BadRecord] = []
+
+    def check(batch: list[Frame]) -> None:
+        for frame in batch:
+            found.extend(_bad_records(engine, frame))
+
+    with engine.lock:
+        replayed = Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
+        damages = {(d.segment, d.start): d for d in [*engine.damages, *replayed.damages]}
+        skips = list(engine.catalog.skips)
+    for damage in damages.values():
+        if not _is_skipped(damage, skips) and damage.segment in engine.live:
+            yield BadRecord(f"{address} segment {damage.segment} offset {damage.start}", damage.reason)
+    yield from found
+    if engine.index_problem is not None:
+        yield BadRecord(f"{address} index", engine.index_problem)
+    for run in engine.index.runs:
+        try:
+            run.all_locations()
+        except IndexDamagedError as error:
+            yield BadRecord(f"{address} index", str(error))
+
+
+def _is_skipped(damage: Damage, skips: list[tuple[int, int, int]]) -> bool:
+    return any(s == damage.segment and a <= damage.start and damage.end <= b for s, a, b in skips)
+
+
+def _bad_records(engine: Engine, frame: Frame) -> list[BadRecord]:
+    """The records of an otherwise intact frame whose values are not what was written."""
+    segment = frame.owner
+    assert isinstance(segment, Segment)
+    if segment.number not in engine.live:
+        return []
+    bad = frame.bad_values()
+    if not bad or _is_skipped(Damage(segment.number, frame.offset, frame.end, 0, ""), engine.catalog.skips):
+        return []
+    state = engine.catalog.by_id.get(frame.namespace)
+    name = state.name if state else f"(dropped namespace {frame.namespace})"
+    place = f"{engine.storage.address} segment {segment.number} offset {frame.offset}"
+    return [
+        BadRecord(f"{place} record {i}", "the value does not match its checksum", name, frame.key(i))
+        for i in bad
+    ]
+
+
+def repair_log(engine: Engine) -> RepairReport:
+    """Rebuild the index from the frames; take damaged stretches and bad values out of service.
+
+    Copies of both lie in the quarantine folder afterwards. A key whose current value was bad is missing from
+    then on; every other record stays as it is.
+    """
+    problems = list(verify_log(engine))
+    folder: str | None = None
+    deletes: list[Body] = []
+    ranges: list[tuple[int, int, int]] = []
+    with engine.lock:
+        engine.rebuild()
+        for damage in engine.damages:
+            folder = _quarantine(engine, engine.records.segment(damage.segment), damage.start, damage.end)
+            ranges.append((damage.segment, damage.start, damage.end))
+        for frame in _frames_with_bad_values(engine):
+            segment = frame.owner
+            assert isinstance(segment, Segment)
+            folder = _quarantine(engine, segment, frame.offset, frame.end)
+            ranges.append((segment.number, frame.offset, frame.end))
+            deletes.extend(_deletes_of_bad_values(engine, frame, segment.number))
+        engine.catalog.retired |= engine.lost
+        engine.catalog.skips.extend(ranges)
+        sequence = engine.append(
+            [*deletes, engine.control({"op": "catalog", "catalog": engine.catalog.dump()})]
+        )
+        engine.wait_durable(sequence)
+        engine.rebuild()
+        kept = sum(s.records for s in engine.summaries.values())
+    return RepairReport(kept, tuple(problems), folder)
+
+
+def _quarantine(engine: Engine, segment: Segment, start: int, end: int) -> str:
+    name = f"segment-{segment.number:012d}-{start}-{end}.bytes"
+    return engine.storage.quarantine(name, bytes(segment.buffer[start:end]))
+
+
+def _frames_with_bad_values(engine: Engine) -> list[Frame]:
+    found: list[Frame] = []
+
+    def check(batch: list[Frame]) -> None:
+        found.extend(f for f in batch if _bad_records(engine, f))
+
+    Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
+    return found
+
+
+def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Body]:
+    """Frames that make the bad records of a frame missing, where they are not out of date anyway."""
+    state = engine.catalog.by_id.get(frame.namespace)
+    if state is None:
+        return []
+    keys = {pack_location(number, frame.offset, i): frame.key(i) for i in frame.bad_values()}
+    if frame.kind is not Kind.DATA:
+        return [build_body(Kind.MOVED, state.id, (), (), list(keys.values()), layer=frame.layer)]
+    current = engine.index.locate(state.id, list(keys.values()), engine.live)
+    gone = [key for location, key in keys.items() if current.get(key) == location]
+    return [build_body(Kind.DATA, state.id, (), (), gone)] if gone else []

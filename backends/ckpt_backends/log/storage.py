@@ -1,0 +1,97 @@
+"""What the log's engine asks of the place where segments and index files live.
+
+Two storages exist: a local directory (`local.py`) and an object store (`ckpt_backends.fsspec`). Both hold the
+same frames and the same index files; they differ in what an append costs and how a manifest is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ckpt_backends.log.segment import Segment, SegmentHeader
+
+Buffers = Sequence["bytes | memoryview"]
+
+
+class Storage(Protocol):
+    """Segments that grow at one end, index files that are written once, and one replaceable manifest."""
+
+    address: str
+    read_only: bool
+    data_start: int
+    """Where frames start in a segment."""
+    segment_bytes: int
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def numbers(self) -> list[int]:
+        """The segments that exist now, ascending."""
+
+    def header(self, number: int) -> SegmentHeader:
+        """A segment's header; BadFrameError if it cannot be trusted."""
+
+    def segment(self, number: int, seed: int) -> Segment:
+        """A segment to read; CorruptRecordError if it is gone, BackendUnavailableError if out of reach."""
+
+    def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
+        """Start a new segment with room for `at_least` bytes of frames; appends go there from now on."""
+
+    def capacity(self) -> int:
+        """Up to which offset the segment that takes appends may be written; 0 if there is none."""
+
+    def write(self, buffers: Buffers, offset: int) -> None:
+        """Write frames at the offset of the current segment; durable only after `sync`."""
+
+    def resume(self, number: int, seed: int) -> Segment | None:
+        """Continue to append to an existing segment; None if this storage never does."""
+
+    def abandon(self) -> None:
+        """Take no more appends into the current segment: what a failed write left there is unknown."""
+
+    def cut(self, number: int, end: int) -> bool:
+        """Durably give up everything after `end`; False if that cannot be done under a reader's eyes."""
+
+    def extent(self, number: int) -> int:
+        """How long a segment is; a trimmed one ends with its last frame."""
+
+    def has_frame_at(self, number: int, offset: int) -> bool:
+        """Readers only: has the writer written something there? Cheap, and may say yes for nothing."""
+
+    def heal(self, number: int, start: int, end: int) -> None:
+        """Make sure that what is read there now is on stable storage too."""
+
+    def sync(self) -> None:
+        """Return when everything written before the call is on stable storage. Callers serialise it."""
+
+    def retire(self, segment: Segment) -> None:
+        """The log does not need this segment any more; free it once no reader holds it."""
+
+    # -- index -----------------------------------------------------------------------------------
+
+    def write_index_file(self, name: str, buffers: Buffers) -> None:
+        """Durably create an index file under a name that was never used before."""
+
+    def read_index_file(self, name: str) -> memoryview:
+        """An index file; FileNotFoundError if it does not exist."""
+
+    def remove_index_files(self, keep: set[str]) -> None:
+        """Remove every index file that is not in `keep`."""
+
+    def read_manifest(self) -> bytes | None:
+        """The newest manifest, or None."""
+
+    def replace_manifest(self, data: bytes) -> None:
+        """Durably and atomically make `data` the newest manifest."""
+
+    def fingerprint(self) -> object:
+        """Changes whenever segments or the manifest were added, replaced or removed: what readers watch."""
+
+    def stored_bytes(self) -> int:
+        """How much room segments and index take."""
+
+    def quarantine(self, name: str, data: bytes) -> str:
+        """Durably keep bytes that were taken out of service; where they are."""
+
+    def close(self) -> None:
+        """Free every resource; idempotent."""
