@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import click
 
 from ckpt.backend import Backend
 from ckpt.config import Address, parse_address, suggestion
-from ckpt.errors import ConfigError
+from ckpt.errors import ConfigError, CorruptRecordError
 from ckpt.registry import load_factory, open_backend
 from ckpt.types import check_namespace
 
@@ -28,15 +29,19 @@ def open_to_read(address: str) -> Backend:
     """Open an existing store; where a second handle could disturb a writer, with `mode=read`."""
     parsed = parse_address(address)
     _require_store(parsed)
-    if getattr(load_factory(parsed.scheme), "reads_need_mode", False):
-        return open_backend(address, mode="read")
-    return open_backend(address)
+    return open_backend(address, mode="read") if _reads_need_mode(parsed) else open_backend(address)
 
 
 def open_to_write(address: str, *, create: bool = False) -> Backend:
     """Open a store as its writer; it must exist, unless the command is there to make it."""
+    parsed = parse_address(address)
     if not create:
-        _require_store(parse_address(address))
+        _require_store(parsed)
+        if _reads_need_mode(parsed):
+            # A reader refuses a folder that is no store, where a writer would make one of it. That the
+            # store is damaged is no reason to refuse: it may be here to be repaired.
+            with contextlib.suppress(CorruptRecordError):
+                open_backend(address, mode="read").close()
     return open_backend(address)
 
 
@@ -56,6 +61,10 @@ def require_two_stores(source: str, target: str) -> None:
         same = os.path.realpath(one.path) == os.path.realpath(other.path)
     if same and one.scheme == other.scheme and one.location:
         raise ConfigError(f"{one} and {other} are one store; name another to copy to")
+
+
+def _reads_need_mode(address: Address) -> bool:
+    return bool(getattr(load_factory(address.scheme), "reads_need_mode", False))
 
 
 def _require_store(address: Address) -> None:
