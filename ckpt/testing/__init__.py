@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ckpt.testing.backends import FaultyBackend, RecordingBackend, SilentBackend, SlowBackend
     from ckpt.testing.clock import ManualClock
     from ckpt.testing.conformance import BackendConformance
-    from ckpt.testing.crash import CrashState, crash_states
+    from ckpt.testing.crashes import CrashState, crash_states
     from ckpt.testing.disk import Operation, RecordingDisk
     from ckpt.testing.faults import Fault, FaultyDisk, each_fault
     from ckpt.testing.stateful import backend_machine
@@ -59,7 +59,7 @@ __all__ = [
 
 _HOME = {
     "BackendConformance": "conformance",
-    "CrashState": "crash",
+    "CrashState": "crashes",
     "Fault": "faults",
     "FaultyBackend": "backends",
     "FaultyDisk": "faults",
@@ -70,7 +70,7 @@ _HOME = {
     "SilentBackend": "backends",
     "SlowBackend": "backends",
     "backend_machine": "stateful",
-    "crash_states": "crash",
+    "crash_states": "crashes",
     "each_fault": "faults",
 }
 _WITH_ASSERTS = ("harness", "plain", "versions", "owners", "life", "stateful", "model")
