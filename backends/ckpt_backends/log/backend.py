@@ -35,7 +35,14 @@ from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Kind, build_body, split_batch
 from ckpt_backends.log.local import LocalStorage
 from ckpt_backends.log.maintenance import Maintenance
-from ckpt_backends.log.runs import MAX_SEGMENT_BYTES, RECORD_MASK, SEGMENT_SHIFT, U64, IndexDamagedError
+from ckpt_backends.log.runs import (
+    MAX_SEGMENT_BYTES,
+    RECORD_BITS,
+    RECORD_MASK,
+    SEGMENT_SHIFT,
+    U64,
+    IndexDamagedError,
+)
 from ckpt_backends.log.scrub import repair_log, verify_log
 
 Answer = TypeVar("Answer")
@@ -317,14 +324,15 @@ class EngineBackend(Backend):
     def _holds_keys(self, state: NamespaceState) -> bool:
         if state.history is not None:
             return len(state.history) > 0
+        return self._count_values(self._engine.index.plain_locations(state.id, self._engine.live)) > 0
+
+    def _count_values(self, locations: U64) -> int:
+        """How many of the records are values: neither deletes nor expired."""
+        frames, inverse = np.unique(locations >> np.uint64(RECORD_BITS), return_inverse=True)
         now_ms = self._now_ms()
-        records = self._engine.records
-        locations = self._engine.index.plain_locations(state.id, self._engine.live)
-        return any(
-            location & RECORD_MASK < (frame := records.frame(location)).puts
-            and not (frame.expires_ms and frame.expires_ms <= now_ms)
-            for location in locations[::-1].tolist()
-        )
+        heads = (self._engine.records.frame(int(f) << RECORD_BITS) for f in frames.tolist())
+        puts = [0 if 0 < head.expires_ms <= now_ms else head.puts for head in heads]
+        return int(((locations & np.uint64(RECORD_MASK)) < np.array(puts, np.uint64)[inverse]).sum())
 
     def versions(self, namespace: str) -> list[Commit]:
         check_namespace(namespace)
@@ -385,19 +393,13 @@ class EngineBackend(Backend):
         engine = self._engine
         with engine.lock:
             engine.require_writable()
-            bodies: list[Body] = []
-            created: list[NamespaceState] = []
             state = engine.catalog.by_name.get(namespace)
-            try:
-                if state is None:
-                    state = self._create(namespace, bodies, created)
-                epoch = Epoch(state.epoch + 1)
-                bodies.append(engine.control({"op": "claim", "id": state.id, "epoch": epoch}))
-                sequence = engine.append(bodies)
-            except BaseException:
-                self._undo_create(created)
-                raise
-            state.epoch = epoch
+            if state is not None and state.history is not None:
+                raise UnsupportedError(f"namespace {namespace!r} is versioned: it has branches, not an owner")
+            claimed = {"op": "claim", "epoch": engine.catalog.last_epoch + 1}
+            sequence = engine.append([engine.control(claimed)])
+            engine.catalog.apply(sequence, claimed)
+            epoch = Epoch(engine.catalog.last_epoch)
         if self._durable_writes:
             engine.wait_durable(sequence)
         return epoch
@@ -448,7 +450,7 @@ class EngineBackend(Backend):
             engine = self._engine
             rows = []
             for name in self.namespaces():
-                keys = sum(1 for _ in self._locations(name, None, None))
+                keys = self._count_values(self._locations(name, None, None))
                 commits = self.versions(name)
                 tip = max((c.version for c in commits), default=None)
                 rows.append(NamespaceStats(name, keys, bool(commits), tip, len(commits)))

@@ -29,7 +29,6 @@ class NamespaceState:
     name: str
     history: History | None = None
     absorbed: dict[CommitId, tuple[int, ...]] = field(default_factory=dict)
-    epoch: int = 0
     snapshot_layer: int = 0
     snapshot_sequence: int = 0
 
@@ -86,7 +85,7 @@ class NamespaceState:
 
     def dump(self) -> dict[str, Any]:
         """Plain data for a catalog frame or the manifest."""
-        dumped: dict[str, Any] = {"id": self.id, "name": self.name, "epoch": self.epoch}
+        dumped: dict[str, Any] = {"id": self.id, "name": self.name}
         if self.history is not None:
             dumped["commits"] = [
                 [c.id, c.version, c.base, c.sequence, c.replaces] for c in self.history.stored()
@@ -99,7 +98,7 @@ class NamespaceState:
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> NamespaceState:
         """The inverse of `dump`."""
-        state = cls(dumped["id"], dumped["name"], epoch=dumped["epoch"])
+        state = cls(dumped["id"], dumped["name"])
         if "commits" in dumped:
             state.history = History(
                 (Commit(*row) for row in dumped["commits"]),
@@ -117,6 +116,8 @@ class Catalog:
         self.by_name: dict[str, NamespaceState] = {}
         self.by_id: dict[int, NamespaceState] = {}
         self.next_id = 1
+        self.last_epoch = 0
+        """One counter for all namespaces: epochs rise also when one is dropped and made again."""
         self.retired: set[int] = set()
         """Segments that hold nothing the log needs, whether or not their files are gone yet."""
         self.skips: list[tuple[int, int, int]] = []
@@ -147,8 +148,7 @@ class Catalog:
                 if (state := self.by_id.get(control["id"])) and state.history is not None:
                     state.truncate(state.history.plan_truncation(control["keep_from"]))
             case "claim":
-                if state := self.by_id.get(control["id"]):
-                    state.epoch = control["epoch"]
+                self.last_epoch = max(self.last_epoch, control["epoch"])
             case "snapshot":
                 if state := self.by_id.get(control["id"]):
                     state.snapshot_layer, state.snapshot_sequence = control["layer"], control["sequence"]
@@ -166,6 +166,7 @@ class Catalog:
         return {
             "namespaces": [s.dump() for s in self.by_id.values()],
             "next_id": self.next_id,
+            "last_epoch": self.last_epoch,
             "retired": sorted(self.retired),
             "skips": [list(s) for s in self.skips],
         }
@@ -175,6 +176,7 @@ class Catalog:
         self.by_name.clear()
         self.by_id.clear()
         self.next_id = dumped["next_id"]
+        self.last_epoch = max(self.last_epoch, dumped["last_epoch"])
         for row in dumped["namespaces"]:
             self._put(NamespaceState.load(row))
         self.retired = set(dumped["retired"])

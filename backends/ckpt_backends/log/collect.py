@@ -21,6 +21,7 @@ import numpy as np
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
 from ckpt_backends.log.index import Sight, first_of_each_key, visible_entries
+from ckpt_backends.log.manifest import Position
 from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64
 
 _BATCH_RECORDS = 1024
@@ -28,10 +29,11 @@ _BATCH_BYTES = 4 << 20
 
 
 class Collector:
-    """One collection. Maintenance has flushed and merged; `needed` is every location the index refers to."""
+    """One collection. Maintenance has flushed up to `flushed` and merged; `needed` is what runs refer to."""
 
-    def __init__(self, engine: Engine, needed: U64, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: Engine, needed: U64, flushed: Position, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._flushed = flushed
         self._engine = engine
         self._needed = np.sort(needed)
         self._written = 0
@@ -50,11 +52,12 @@ class Collector:
             )
         )
         with engine.lock:
-            tail = engine.tail.segment
+            # What was written after the flush is not in `needed`: segments from there on are left alone.
+            tail = self._flushed.segment
             shares = {
                 number: counts.get(number, 0) / summary.records if summary.records else 0.0
                 for number, summary in engine.summaries.items()
-                if number != tail
+                if number < tail
             }
         victims = sorted((n for n, share in shares.items() if share < select), key=lambda n: shares[n])
         if not victims:

@@ -283,8 +283,8 @@ class Engine:
             )
         if self._failure is not None:
             raise BackendUnavailableError(
-                f"{self.storage.address} refuses writes since a sync failed ({self._failure}); close it, mend "
-                "the cause and open it again: everything acknowledged is kept"
+                f"{self.storage.address} refuses writes since a sync failed ({self._failure}); close it, "
+                "mend the cause and open it again: everything acknowledged is kept"
             )
 
     # -- durability ------------------------------------------------------------------------------

@@ -223,7 +223,8 @@ class Maintenance:
                 self._merge(engine.index.runs)
             needed = engine.index.runs[0].all_locations() if engine.index.runs else np.empty(0, np.uint64)
             engine.live_records = len(needed)
-            written = Collector(engine, needed, self._clock).collect(select)
+            assert self._saved is not None
+            written = Collector(engine, needed, self._saved.position, self._clock).collect(select)
             self.flush()
             return written
 
