@@ -1,0 +1,127 @@
+"""Acknowledgements: one `concurrent.futures.Future` per queued save, resolved exactly once.
+
+All acknowledgements of a keeper share one condition. That makes them cheap to create, and a whole batch is
+resolved under one lock with one wake-up. `concurrent.futures.wait` and `as_completed`, `asyncio.wrap_future`
+and `add_done_callback` work as on any other future; a save cannot be cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+_PENDING, _FINISHED = "PENDING", "FINISHED"
+
+
+class _Deleted:
+    def __repr__(self) -> str:
+        return "DELETED"
+
+
+DELETED: Final = _Deleted()
+"""What stands in the place of a state when the save is a delete."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """How one save (or delete) ended; given to `on_result` exactly once for each."""
+
+    namespace: str
+    key: bytes
+    error: BaseException | None
+    """None: durable. QueueFullError: dropped by the overflow policy. Anything else: failed."""
+
+
+class Ack(Future[None]):
+    """Done when the save is durable, or with the error that says why it is not.
+
+    A save that replaces a queued one of the same key joins its acknowledgement: both callers hold the same
+    future, which resolves when the newer state is durable.
+    """
+
+    _state = _PENDING
+    _result: Any = None
+    _exception: BaseException | None = None
+
+    # What the keeper needs to know about a queued save. The acknowledgement is its own queue entry, because
+    # one object per save is measurably cheaper than two.
+    saves = 1
+    """How many saves it stands for: the newest and those it replaced."""
+    entry: Any = None
+    """The live state it was taken from, and that state's generation."""
+    generation = 0
+
+    def __init__(self, condition: threading.Condition, key: bytes, payload: Any, enqueued_s: float) -> None:
+        # Future.__init__ would create a condition of its own, which costs more than the rest of a save.
+        self._condition = condition
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[None]], object]] = []
+        self.key = key
+        self.payload = payload
+        self.enqueued_s = enqueued_s
+
+    def cancel(self) -> bool:
+        """False: a save cannot be taken back, only replaced by a newer one."""
+        return False
+
+    def result(self, timeout: float | None = None) -> None:
+        """Return when the save is durable; raise its error, or TimeoutError."""
+        error = self.exception(timeout)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # break the cycle of this frame and the error's traceback, as the standard library does
+                del error, self
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the save, None once it is durable; raises TimeoutError."""
+        if not self.wait(timeout):
+            raise TimeoutError
+        return self._exception
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the save is durable or has failed; whether it is."""
+        with self._condition:
+            # the condition is shared: a wake-up may belong to another save
+            return self._condition.wait_for(self._is_finished, timeout)
+
+    def _is_finished(self) -> bool:
+        return self._state == _FINISHED
+
+    def settle(self, error: BaseException | None) -> bool:
+        """Record the outcome and tell waiters; the caller holds the shared condition and notifies it.
+
+        Returns whether callbacks were added, for the caller to run once it has let the condition go.
+        """
+        self._exception = error
+        self._state = _FINISHED
+        self.payload = self.entry = None
+        for waiter in self._waiters:
+            if error is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
+        return bool(self._done_callbacks)
+
+    def run_callbacks(self) -> None:
+        """Call what `add_done_callback` was given; each logs its own exceptions."""
+        self._invoke_callbacks()  # type: ignore[attr-defined]
+
+
+def new_condition() -> threading.Condition:
+    """A condition to share: re-entrant, since the standard library's `wait` locks several futures at once."""
+    return threading.Condition(threading.RLock())
+
+
+def settle_all(
+    condition: threading.Condition, outcomes: Iterable[tuple[Ack, BaseException | None]]
+) -> list[Ack]:
+    """Resolve a batch under one lock with one wake-up; the acknowledgements whose callbacks are to be run."""
+    with condition:
+        called = [ack for ack, error in outcomes if ack.settle(error)]
+        condition.notify_all()
+    return called

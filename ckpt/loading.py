@@ -1,0 +1,57 @@
+"""Reading checkpoints: missing, unavailable and corrupt are three different answers and never confused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from ckpt.backend import Backend
+from ckpt.breaker import Breaker
+from ckpt.errors import BackendUnavailableError
+from ckpt.fetch import Fetcher
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+
+
+class Loader:
+    """Asks the backend, in bounded time, and not at all while its circuit breaker is open."""
+
+    def __init__(self, backend: Backend, fetcher: Fetcher, breaker: Breaker) -> None:
+        self._backend = backend
+        self._fetcher = fetcher
+        self.breaker = breaker
+
+    def fetch(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The values of those keys that exist; BackendUnavailableError if the backend does not say."""
+        if not self.breaker.allows():
+            raise BackendUnavailableError(
+                f"namespace {namespace!r} of {self._backend.address}: loads are off for another "
+                f"{self.breaker.remaining_s():.1f} s because the backend kept failing; try again later"
+            )
+        try:
+            found = self._fetcher.call(lambda: self._backend.get_many(namespace, keys))
+        except (BackendUnavailableError, OSError) as error:
+            self.breaker.failed()
+            raise BackendUnavailableError(
+                f"namespace {namespace!r} of {self._backend.address} is unavailable: {error}"
+            ) from error
+        except BaseException:
+            self.breaker.succeeded()  # it answered, if not with what was hoped for
+            raise
+        self.breaker.succeeded()
+        return found
+
+    def fetch_patiently(
+        self, namespace: str, keys: Sequence[bytes], wait_s: float, pause: Callable[[float], bool]
+    ) -> dict[bytes, bytes]:
+        """As `fetch`, tried again for up to `wait_s`; `pause` sleeps, and says whether to give up."""
+        deadline_s = time.monotonic() + wait_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self.fetch(namespace, keys)
+            except BackendUnavailableError:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0 or pause(min(pause_s, left_s)):
+                    raise
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

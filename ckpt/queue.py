@@ -1,0 +1,434 @@
+"""The queue between operators and the writer: one slot per key, bounded, and every save accounted for.
+
+A newer save of a queued key takes its slot (it is *coalesced*), so a slow backend sees each key once per
+batch and always in its newest state. While a key's write is under way, a newer save waits in the queue, so
+writes of one key are never reordered. At every instant, for every namespace:
+
+    submitted = coalesced + dropped + failed + durable + pending
+
+One lock guards the slots, the accounts and the live states, so that this is true in every reading, and so
+that a load finds a state either in memory, in the queue or in the backend.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ckpt.acks import DELETED, Ack, SaveResult, new_condition, settle_all
+from ckpt.errors import (
+    BackendUnavailableError,
+    CkptError,
+    FencedError,
+    QueueFullError,
+    UnsupportedError,
+    shown_key,
+)
+from ckpt.lanes import Lane, Overflow
+from ckpt.states import Entry
+
+log = logging.getLogger("ckpt")
+
+_Outcome = tuple[Lane, Ack, BaseException | None]
+
+MAX_STRETCH = 64.0
+_MAX_UNREPORTED = 10_000
+_SATURATED, _RELAXED = 1.0, 0.25
+
+
+class SaveQueue:
+    """Takes saves from any thread and hands batches to one writer."""
+
+    def __init__(
+        self,
+        *,
+        limit: int,
+        overflow: Overflow,
+        block_timeout_s: float | None,
+        clock: Callable[[], float],
+        on_result: Callable[[SaveResult], object] | None,
+    ) -> None:
+        self.lock = threading.Lock()
+        self._work = threading.Condition(self.lock)
+        self._room = threading.Condition(self.lock)
+        self._acked = new_condition()
+        self._limit = limit
+        self._unbounded = overflow is Overflow.COALESCE_ONLY
+        self._overflow = overflow
+        self._block_timeout_s = block_timeout_s
+        self._clock = clock
+        self._on_result = on_result
+        self._delivered = threading.Condition(self.lock)
+        self._tickets: dict[int, int] = {}
+        """Deliveries under way, each with the thread that runs its callbacks."""
+        self._last_ticket = 0
+        self._active: dict[Lane, None] = {}
+        """Namespaces with queued saves; the writer serves them in turn."""
+        self._blocked = 0
+        self._writer_waits = False
+        self._closing = False
+        self._stopped = False
+        self.writer_ident: int | None = None
+        self.depth = 0
+        self.stretch = 1.0
+        """The factor by which `adapt` slows triggers down."""
+        self.deferred = 0
+        """Triggered saves that `adapt` put off."""
+        self.callback_errors = 0
+
+    # -- submitting ------------------------------------------------------------------------------
+
+    def save(self, lane: Lane, key: bytes, payload: Any) -> Ack:
+        """Queue a state (a snapshot) or DELETED. Errors are on the acknowledgement, never raised."""
+        lost: list[_Outcome] = []
+        with self.lock:
+            if lane.touched is not None:
+                lane.touched.add(key)
+            entry = lane.live.by_key.get(key)
+            if entry is not None and payload is not DELETED:
+                lane.live.update(key, payload, self._clock())
+            ack = self._admit(lane, key, payload, entry, lost)
+            ticket = self._ticket() if lost else 0
+        if lost:
+            self._deliver(lost, ticket)
+        return ack
+
+    def save_live(self, lane: Lane, key: bytes, *, explicit: bool = False, force: bool = False) -> Ack | None:
+        """Queue a dirty live state; None if there is nothing to save, or if `adapt` puts it off.
+
+        `adapt` never puts off what was asked for explicitly. With `force` neither a full queue nor a closing
+        keeper stands in the way.
+        """
+        lost: list[_Outcome] = []
+        with self.lock:
+            entry = lane.live.by_key.get(key)
+            if entry is None or not entry.dirty:
+                return None
+            slot = lane.slot(key)
+            if slot is not None and slot.entry is entry and slot.generation == entry.generation:
+                return slot  # exactly this state is on its way
+            if not (explicit or force) and self._puts_off(lane, key):
+                self.deferred += 1
+                lane.live.failed(key, entry)
+                return None
+            ack = self._admit(lane, key, entry.state, entry, lost, force=force)
+            ticket = self._ticket() if lost else 0
+        if lost:
+            self._deliver(lost, ticket)
+        return ack
+
+    def refuse(self, lane: Lane, key: bytes, error: CkptError) -> Ack:
+        """Account for a save that failed before it could be queued."""
+        lost: list[_Outcome] = []
+        with self.lock:
+            ack = self._refuse(lane, key, error, lost)
+            ticket = self._ticket()
+        self._deliver(lost, ticket)
+        return ack
+
+    def done(self, key: bytes) -> Ack:
+        """An acknowledgement of nothing to do."""
+        ack = Ack(self._acked, key, None, 0.0)
+        settle_all(self._acked, [(ack, None)])
+        return ack
+
+    def _puts_off(self, lane: Lane, key: bytes) -> bool:
+        full = self._overflow is Overflow.ADAPT and self.depth >= self._limit
+        return full and key not in lane.queued
+
+    def _admit(
+        self,
+        lane: Lane,
+        key: bytes,
+        payload: Any,
+        entry: Entry | None,
+        lost: list[_Outcome],
+        *,
+        force: bool = False,
+    ) -> Ack:
+        """Put a save into its slot, waiting for room if that is the policy. The lock is held but to wait."""
+        deadline_s: float | None = None
+        while True:
+            if self._closing and not force:
+                return self._refuse(lane, key, _closed_error(lane, key), lost)
+            if lane.fenced is not None:
+                return self._refuse(lane, key, _fenced_error(lane, key), lost)
+            slot = lane.queued.get(key)
+            if slot is not None:
+                slot.saves += 1
+                lane.coalesced += 1
+                break
+            if self.depth < self._limit or force or self._unbounded or self._is_writer():
+                slot = self._new_slot(lane, key)
+                break
+            if self._overflow is Overflow.DROP_NEW:
+                return self._refuse(lane, key, _dropped_error(lane, key), lost)
+            if self._overflow is Overflow.DROP_OLDEST:
+                lost.append(self._drop_oldest())
+                continue
+            if deadline_s is None and self._block_timeout_s is not None:
+                deadline_s = time.monotonic() + self._block_timeout_s
+            if not self._wait_for_room(deadline_s):
+                return self._refuse(lane, key, _dropped_error(lane, key), lost)
+        lane.submitted += 1
+        if payload is DELETED:
+            lane.live.remove(key)
+            entry = None
+        elif entry is not None:
+            # it may have been updated, or deleted, while this save waited for room
+            entry = lane.live.by_key.get(key)
+        if entry is not None:
+            payload = entry.state
+            entry.events = 0
+            slot.generation = entry.generation
+        slot.entry = entry
+        slot.payload = payload
+        return slot
+
+    def _new_slot(self, lane: Lane, key: bytes) -> Ack:
+        slot = lane.queued[key] = Ack(self._acked, key, None, self._clock())
+        self._active[lane] = None
+        self.depth += 1
+        if self._writer_waits:
+            self._writer_waits = False
+            self._work.notify()
+        return slot
+
+    def _is_writer(self) -> bool:
+        # a callback that saves runs on the writer's thread, which cannot make room while it waits for room
+        return threading.get_ident() == self.writer_ident
+
+    def _wait_for_room(self, deadline_s: float | None) -> bool:
+        remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
+        if remaining_s is not None and remaining_s <= 0:
+            return False
+        self._blocked += 1
+        try:
+            self._room.wait(remaining_s)
+        finally:
+            self._blocked -= 1
+        return True
+
+    def _drop_oldest(self) -> _Outcome:
+        lane = min(self._active, key=lambda a: next(iter(a.queued.values())).enqueued_s)
+        key = next(iter(lane.queued))
+        ack = lane.queued.pop(key)
+        self.depth -= 1
+        if not lane.queued:
+            del self._active[lane]
+        lane.dropped += 1
+        if ack.entry is not None:
+            lane.live.failed(key, ack.entry)
+        return lane, ack, _dropped_error(lane, key)
+
+    def _refuse(self, lane: Lane, key: bytes, error: CkptError, lost: list[_Outcome]) -> Ack:
+        ack = Ack(self._acked, key, None, self._clock())
+        lane.submitted += 1
+        if isinstance(error, QueueFullError):
+            lane.dropped += 1
+        else:
+            lane.failed += 1
+            if not self._closing:
+                self._remember(lane, key, error)
+        entry = lane.live.by_key.get(key)
+        if entry is not None:
+            lane.live.failed(key, entry)
+        lost.append((lane, ack, error))
+        return ack
+
+    def _remember(self, lane: Lane, key: bytes, error: BaseException) -> None:
+        if len(lane.unreported) < _MAX_UNREPORTED:
+            lane.unreported[key] = error
+
+    # -- the writer's side -----------------------------------------------------------------------
+
+    def take(self, max_records: int) -> list[tuple[Lane, list[Ack]]] | None:
+        """Wait for saves and take up to that many; None once the queue is empty and stopped."""
+        with self.lock:
+            while not self.depth:
+                if self._stopped:
+                    return None
+                self._writer_waits = True
+                self._work.wait()
+            if self._overflow is Overflow.ADAPT:
+                self._adapt()
+            taken: list[tuple[Lane, list[Ack]]] = []
+            room = max_records
+            for lane in list(self._active):
+                del self._active[lane]
+                if len(lane.queued) <= room:
+                    lane.inflight, lane.queued = lane.queued, {}
+                else:
+                    keys = [key for key, _ in zip(lane.queued, range(room), strict=False)]
+                    lane.inflight = {key: lane.queued.pop(key) for key in keys}
+                    self._active[lane] = None  # behind the others, so that each has its turn
+                taken.append((lane, list(lane.inflight.values())))
+                room -= len(lane.inflight)
+                if not room:
+                    break
+            self.depth -= max_records - room
+            if self._blocked:
+                self._room.notify_all()
+            return taken
+
+    def _adapt(self) -> None:
+        fill = self.depth / self._limit
+        if fill >= _SATURATED:
+            self.stretch = min(self.stretch * 2, MAX_STRETCH)
+        elif fill <= _RELAXED:
+            self.stretch = max(self.stretch / 2, 1.0)
+
+    def settle(self, written: Iterable[tuple[Lane, list[Ack], BaseException | None]]) -> None:
+        """Account for saves that were taken: durable without an error, else failed. Then acknowledge them."""
+        outcomes: list[_Outcome] = []
+        with self.lock:
+            for lane, acks, error in written:
+                if isinstance(error, FencedError):
+                    lane.fenced = error
+                for ack in acks:
+                    if lane.inflight.pop(ack.key, None) is None:
+                        continue  # close gave up on it
+                    if error is None:
+                        self._account_durable(lane, ack)
+                    else:
+                        self._account_failed(lane, ack, error)
+                    outcomes.append((lane, ack, error))
+            ticket = self._ticket()
+        self._deliver(outcomes, ticket)
+
+    def _account_durable(self, lane: Lane, ack: Ack) -> None:
+        lane.durable += 1
+        if ack.entry is not None:
+            lane.live.cleaned(ack.key, ack.entry, ack.generation)
+        if lane.blind:
+            lane.blind.discard(ack.key)
+        if lane.unreported:
+            lane.unreported.pop(ack.key, None)
+
+    def _account_failed(self, lane: Lane, ack: Ack, error: BaseException) -> None:
+        lane.failed += 1
+        self._remember(lane, ack.key, error)
+        if ack.entry is not None:
+            lane.live.failed(ack.key, ack.entry)
+
+    # -- acknowledging ---------------------------------------------------------------------------
+
+    def _ticket(self) -> int:
+        """Mark a delivery as under way, so that a flush can wait for its callbacks; the lock is held."""
+        self._last_ticket += 1
+        self._tickets[self._last_ticket] = threading.get_ident()
+        return self._last_ticket
+
+    def _deliver(self, outcomes: list[_Outcome], ticket: int) -> None:
+        """Resolve futures, then run callbacks; without the lock, so that a callback may use the keeper."""
+        try:
+            for ack in settle_all(self._acked, [(ack, error) for _, ack, error in outcomes]):
+                ack.run_callbacks()
+            if self._on_result is not None:
+                for lane, ack, error in outcomes:
+                    self._call_back(SaveResult(lane.name, ack.key, error), ack.saves)
+        finally:
+            with self.lock:
+                del self._tickets[ticket]
+                self._delivered.notify_all()
+
+    def _call_back(self, result: SaveResult, times: int) -> None:
+        assert self._on_result is not None
+        for _ in range(times):
+            try:
+                self._on_result(result)
+            except Exception:
+                self.callback_errors += 1
+                log.exception(
+                    "on_result raised for key %s of namespace %r", shown_key(result.key), result.namespace
+                )
+
+    # -- barriers and the end --------------------------------------------------------------------
+
+    def barrier(self, lanes: Iterable[Lane], timeout_s: float | None) -> int:
+        """Wait for everything submitted before, and its callbacks; how many saves are still pending."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        self.forbid_in_callback()
+        with self.lock:
+            acks = [a for lane in lanes for a in (*lane.queued.values(), *lane.inflight.values())]
+        for index, ack in enumerate(acks):
+            if not ack.wait(_remaining(deadline_s)):
+                return sum(not late.done() for late in acks[index:])
+        with self.lock:
+            tickets = set(self._tickets)
+            self._delivered.wait_for(lambda: tickets.isdisjoint(self._tickets), _remaining(deadline_s))
+        return 0
+
+    def forbid_in_callback(self) -> None:
+        """Raise where waiting would never end: on a thread that is running callbacks."""
+        with self.lock:
+            if threading.get_ident() in self._tickets.values():
+                raise UnsupportedError("inside a callback this would wait for itself; do it elsewhere")
+
+    def require_open(self) -> None:
+        """Raise once the keeper is closing; the caller holds the lock."""
+        if self._closing:
+            raise BackendUnavailableError("the SafeKeeper is closed; open a new one")
+
+    def report_failures(self, lanes: Iterable[Lane]) -> list[BaseException]:
+        """The errors of keys whose newest save failed, each reported once."""
+        with self.lock:
+            failures = [error for lane in lanes for error in lane.unreported.values()]
+            for lane in lanes:
+                lane.unreported.clear()
+        return failures
+
+    def refuse_more(self) -> None:
+        """From now on every save is refused, also those that wait for room."""
+        with self.lock:
+            self._closing = True
+            self._room.notify_all()
+
+    def stop(self) -> None:
+        """Let the writer end once the queue is empty."""
+        with self.lock:
+            self._stopped = True
+            self._work.notify_all()
+
+    def abandon(self, lanes: Iterable[Lane], error: CkptError) -> int:
+        """Fail everything that is still pending; what the writer reports of it later is ignored."""
+        outcomes: list[_Outcome] = []
+        with self.lock:
+            for lane in lanes:
+                for ack in (*lane.queued.values(), *lane.inflight.values()):
+                    self._account_failed(lane, ack, error)
+                    outcomes.append((lane, ack, error))
+                lane.queued, lane.inflight = {}, {}
+            self._active.clear()
+            self.depth = 0
+            ticket = self._ticket()
+        self._deliver(outcomes, ticket)
+        return len(outcomes)
+
+
+def _remaining(deadline_s: float | None) -> float | None:
+    return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+
+
+def _where(lane: Lane, key: bytes) -> str:
+    return f"key {shown_key(key)} of namespace {lane.name!r}"
+
+
+def _dropped_error(lane: Lane, key: bytes) -> QueueFullError:
+    return QueueFullError(
+        f"the save of {_where(lane, key)} was dropped because the queue is full; "
+        f"raise queue_saves, save less often, or choose another overflow policy"
+    )
+
+
+def _fenced_error(lane: Lane, key: bytes) -> FencedError:
+    return FencedError(f"{_where(lane, key)} was not saved: {lane.fenced}")
+
+
+def _closed_error(lane: Lane, key: bytes) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        f"{_where(lane, key)} was not saved: the SafeKeeper is closed; open a new one"
+    )

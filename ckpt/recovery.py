@@ -1,0 +1,188 @@
+"""Eager recovery: checkpoints become live states in the background, and never replace a newer state.
+
+By default recovery is lazy: a state is read when it is first loaded. `recover(eager=True)` reads all of a
+namespace ahead of the stream. With `hot_first` the keys that had the most updates come first: each namespace
+keeps counts of its most updated keys and stores them, now and then and at close, in the reserved namespace
+`ckpt.hot`, under its own name. A crash loses at most the latest counts, which costs nothing but order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from ckpt.backend import Backend
+from ckpt.envelope import ValueCodec
+from ckpt.errors import BackendUnavailableError, CkptError
+from ckpt.lanes import Lane
+from ckpt.queue import SaveQueue
+
+log = logging.getLogger("ckpt")
+
+ResultT = TypeVar("ResultT")
+
+HOT_NAMESPACE = "ckpt.hot"
+_CHUNK = 256
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+
+class Recovery:
+    """An eager recovery under way: how far it is, and the means to wait for it or to stop it."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        queue: SaveQueue,
+        backend: Backend,
+        *,
+        clock: Callable[[], float],
+        limit: int | None = None,
+        hot: Callable[[], Iterable[bytes]] | None = None,
+        on_progress: Callable[[Recovery], object] | None = None,
+    ) -> None:
+        self.namespace = lane.name
+        self.total: int | None = None
+        """How many checkpoints there are to read; None until that is known."""
+        self.done = 0
+        """How many were read, or found to be out of date because the operator was faster."""
+        self.failed = 0
+        """How many could not be read; `error` is the first reason. Loading such a key raises its own."""
+        self.error: CkptError | None = None
+        self._lane = lane
+        self._queue = queue
+        self._backend = backend
+        self._clock = clock
+        self._limit = limit
+        self._hot = hot
+        self._on_progress = on_progress
+        self._stop = threading.Event()
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"ckpt-recovery-{lane.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in the background."""
+        with self._queue.lock:
+            self._lane.touched = set()
+        self._thread.start()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended: complete, stopped, or with an error."""
+        return self._finished.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        return self._finished.wait(timeout_s)
+
+    def stop(self, timeout_s: float | None = 1.0) -> None:
+        """End early; what was read so far stays."""
+        self._stop.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            keys = self._persist(self._keys)
+            if keys is not None:
+                self.total = len(keys)
+                self._report()
+                for start in range(0, len(keys), _CHUNK):
+                    if not self._read(keys[start : start + _CHUNK]):
+                        break
+        except CkptError as error:
+            self.error = self.error or error
+        except Exception:
+            log.exception("the recovery of namespace %r failed", self.namespace)
+        finally:
+            with self._queue.lock:
+                self._lane.touched = None
+            self._finished.set()
+            self._report()
+
+    def _keys(self) -> list[bytes]:
+        listed: dict[bytes, None] = {}
+        for key, _ in self._backend.scan(self.namespace):
+            listed[key] = None
+            if self._stop.is_set():
+                break
+        hot = [key for key in (self._hot() if self._hot is not None else ()) if listed.pop(key, 0) is None]
+        return [*hot, *listed][: self._limit]
+
+    def _read(self, keys: list[bytes]) -> bool:
+        """Fetch some checkpoints and make them live; False to stop."""
+        values = self._persist(lambda: self._backend.get_many(self.namespace, keys))
+        if values is None:
+            return False
+        states = {}
+        for key, value in values.items():
+            try:
+                states[key] = self._lane.codec.decode(value, namespace=self.namespace, key=key)
+            except CkptError as error:
+                self.failed += 1
+                self.error = self.error or error
+        lane = self._lane
+        with self._queue.lock:
+            touched = lane.touched or ()
+            for key, state in states.items():
+                if key not in touched and key not in lane.live.by_key and lane.slot(key) is None:
+                    lane.live.add_clean(key, state, self._clock())
+        self.done += len(keys)
+        self._report()
+        return not self._stop.is_set()
+
+    def _persist(self, work: Callable[[], ResultT]) -> ResultT | None:
+        """Do it, and again while the backend is unavailable; None once stopped."""
+        pause_s = _FIRST_PAUSE_S
+        while not self._stop.is_set():
+            try:
+                return work()
+            except (BackendUnavailableError, OSError):
+                self._stop.wait(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        return None
+
+    def _report(self) -> None:
+        if self._on_progress is not None:
+            try:
+                self._on_progress(self)
+            except Exception:
+                log.exception("on_progress raised for namespace %r", self.namespace)
+
+
+class HotKeys:
+    """The most updated keys of a namespace, approximately, in bounded memory."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._counts: dict[bytes, int] = {}
+        self.changed = False
+
+    def count(self, key: bytes) -> None:
+        """One more update; the caller holds the queue's lock."""
+        counts = self._counts
+        counts[key] = counts.get(key, 0) + 1
+        self.changed = True
+        if len(counts) > 4 * self._limit:
+            # halving lets keys that were hot once make way for those that are hot now
+            self._counts = {k: n // 2 for k, n in self._hottest()}
+
+    def _hottest(self) -> list[tuple[bytes, int]]:
+        return heapq.nlargest(self._limit, self._counts.items(), key=lambda item: item[1])
+
+    def record(self) -> bytes:
+        """The counts as a value for the reserved namespace; the caller holds the queue's lock."""
+        self.changed = False
+        items = [[key, count] for key, count in self._hottest()]
+        return ValueCodec().encode(items, namespace=HOT_NAMESPACE, key=b"")
+
+    def merge(self, value: bytes) -> None:
+        """Add the counts of an earlier life; the caller holds the queue's lock."""
+        for key, count in ValueCodec().decode(value, namespace=HOT_NAMESPACE, key=b""):
+            self._counts[key] = self._counts.get(key, 0) + count
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Hottest first."""
+        return iter([key for key, _ in self._hottest()])
