@@ -1,0 +1,94 @@
+"""`demo`: killed in the middle, exact at the end, and honest if it is not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ckpt.cli.demonstrate
+from ckpt.demo import Outcome, Report, count, stream
+
+Run = Callable[..., Result]
+
+EXACT = Outcome(
+    events=2000, words=2, killed_at=1000, resumed_at=0, skipped=9, wrong=(), top=(("be", 1, 1), ("or", 1, 1))
+)
+
+
+@given(seed=st.integers(0, 5), cuts=st.tuples(st.integers(0, 3500), st.integers(0, 3500)))
+def test_the_stream_is_the_same_from_every_offset(seed: int, cuts: tuple[int, int]) -> None:
+    start, stop = sorted(cuts)
+    whole = [word for block in stream(seed, 0, 3500) for word in block]
+    assert [word for block in stream(seed, start, stop) for word in block] == whole[start:stop]
+
+
+def test_the_stream_is_skewed() -> None:
+    counts = Counter(word for block in stream(1, 0, 50_000) for word in block)
+    assert counts.most_common(1)[0][1] > 50_000 / 20
+    assert len(counts) > 1000
+
+
+def test_killed_and_exact(run_json: Callable[..., list[Any]]) -> None:
+    [shown] = run_json("demo", "--events", "30000", "--seed", "3")
+    assert shown["exact"] is True
+    assert shown["wrong_words"] == 0
+    assert 15_000 <= shown["killed_at"] < 30_000
+    assert shown["resumed_at"] == 10_000
+    assert shown["skipped"] > 0
+
+
+def test_the_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ckpt.cli.demonstrate, "run", lambda *_, **__: EXACT)
+    shown = run("demo").stdout
+    assert "every word counted exactly once" in shown
+    assert "exact: 2 of 2 words" in shown
+
+
+def test_a_wrong_count_is_shown_and_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ckpt.cli.demonstrate, "run", lambda *_, **__: replace(EXACT, wrong=("or",)))
+    shown = run("demo", code=1).stdout
+    assert "WRONG COUNTS" in shown
+    assert "wrong: or" in shown
+
+
+def test_a_given_address_keeps_the_checkpoints(run: Run, tmp_path: Path) -> None:
+    address = f"log://{tmp_path}/demo"
+    run("demo", "--events", "10000", "--address", address)
+    assert run("ls", address).stdout == "ckpt-demo-position\nckpt-demo-words\nckpt.hot\n"
+    refused = run("demo", "--events", "10000", "--address", address, code=2).stderr
+    assert "of an earlier demo" in refused
+
+
+@pytest.mark.parametrize(
+    ("address", "says"), [("memory://", "does not outlive a process"), ("lgo:///x", "did you mean 'log'")]
+)
+def test_wrong_addresses(run: Run, address: str, says: str) -> None:
+    assert says in run("demo", "--address", address, code=2).stderr
+
+
+def test_a_worker_that_stops_between_barriers_is_continued_exactly(tmp_path: Path) -> None:
+    """Without a process: the first worker ends by an error at an offset that is not a safe position."""
+    address = f"log://{tmp_path}/demo"
+    seen: list[Report] = []
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(report: Report) -> None:
+        if report.offset >= 7000:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        count(address, 5, 12_000, stop)
+    count(address, 5, 12_000, seen.append)
+    assert seen[0].offset == 0
+    assert seen[-1].skipped > 0
+    assert ckpt.demo._counts(address) == Counter(word for block in stream(5, 0, 12_000) for word in block)
