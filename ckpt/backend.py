@@ -284,7 +284,7 @@ class Backend(ABC):
 
 def check_items(items: Mapping[bytes, bytes]) -> None:
     """Raise TypeError unless every key is bytes and every value is bytes-like."""
-    if not isinstance(items, Mapping):
+    if type(items) is not dict and not isinstance(items, Mapping):
         raise TypeError(f"puts must be a mapping of bytes to bytes, got {type(items).__name__}")
     if not set(map(type, items.keys())) <= {bytes}:
         _raise_wrong_key(items)

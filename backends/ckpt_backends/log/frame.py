@@ -174,11 +174,11 @@ def split_batch(
     keys: Sequence[bytes], values: Sequence[bytes | memoryview], deletes: Sequence[bytes]
 ) -> Iterable[tuple[Sequence[bytes], Sequence[bytes | memoryview], Sequence[bytes]]]:
     """Cut a batch into parts that fit a frame; usually the batch itself."""
-    total = sum(map(len, values))
-    if len(keys) + len(deletes) <= MAX_RECORDS and total <= MAX_FRAME_VALUES:
+    count = len(keys) + len(deletes)
+    if count == 1 or (count <= MAX_RECORDS and sum(map(len, values)) <= MAX_FRAME_VALUES):
         yield keys, values, deletes
         return
-    if total > MAX_VALUE_BYTES and (largest := max(map(len, values))) > MAX_VALUE_BYTES:
+    if values and (largest := max(map(len, values))) > MAX_VALUE_BYTES:
         raise ConfigError(
             f"a value of {largest} bytes is over the limit of {MAX_VALUE_BYTES}; split the state"
         )

@@ -10,8 +10,11 @@ The index is disposable: it is rebuilt from the frames whenever anything is wron
 from __future__ import annotations
 
 import secrets
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -74,18 +77,88 @@ class LayerFrame:
         return self._table
 
 
+class RecentTable:
+    """Recent records of one plain namespace: key to newest location, built when somebody first asks.
+
+    Checkpoints are written far more often than they are read. So a batch is only noted here; it enters the
+    table when a reader comes, or never if a flush comes first.
+    """
+
+    __slots__ = ("_lock", "_noted", "_table")
+
+    def __init__(self) -> None:
+        self._noted: deque[tuple[Sequence[bytes], int]] = deque()
+        self._table: dict[bytes, int] = {}
+        self._lock = threading.Lock()
+
+    def note(self, keys: Sequence[bytes], location: int) -> None:
+        """The records from `location` on are now the newest of these keys."""
+        self._noted.append((keys, location))
+
+    def table(self) -> dict[bytes, int]:
+        """Key to newest location. Grows under its reader when more is noted and somebody else asks."""
+        # The lock also keeps a second reader from seeing a batch that is taken out but not yet entered.
+        with self._lock:
+            while self._noted:
+                keys, location = self._noted.popleft()
+                self._table.update(zip(keys, range(location, location + len(keys)), strict=True))
+            return self._table
+
+    def absorb(self, newer: RecentTable) -> None:
+        """Everything that `newer` holds is newer than what is here."""
+        self.table().update(newer.table())
+
+    def forget(self, gone: Callable[[int], bool]) -> None:
+        """Drop the records whose location is gone."""
+        self._table = {key: location for key, location in self.table().items() if not gone(location)}
+
+    def columns(self, seed: int) -> tuple[U64, U64]:
+        """Hashes and newest locations of all keys, sorted by hash."""
+        if self._table:
+            table = self.table()
+            hashes = hash_keys(list(table), seed)
+            locations = np.fromiter(table.values(), np.uint64, len(table))
+            order = np.argsort(hashes, kind="stable")
+            return hashes[order], locations[order]
+        with self._lock:
+            noted = list(self._noted)[::-1]
+        keys = [key for batch, _ in noted for key in batch]
+        if not keys:
+            return np.empty(0, np.uint64), np.empty(0, np.uint64)
+        hashes = hash_keys(keys, seed)
+        locations = np.concatenate(
+            [np.arange(first, first + len(batch), dtype=np.uint64) for batch, first in noted]
+        )
+        order = np.argsort(hashes, kind="stable")
+        hashes, locations = hashes[order], locations[order]
+        keep = keep_first(
+            hashes, lambda left, right: _equal(keys, order, left, right), lambda i: keys[order[i]]
+        )
+        return hashes[keep], locations[keep]
+
+
+def _equal(
+    keys: Sequence[bytes],
+    order: npt.NDArray[np.int64],
+    left: npt.NDArray[np.int64],
+    right: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    pairs = zip(order[left].tolist(), order[right].tolist(), strict=True)
+    return np.fromiter((keys[a] == keys[b] for a, b in pairs), np.bool_, len(left))
+
+
 @dataclass(slots=True)
 class Recent:
     """What no run holds yet."""
 
-    plain: dict[int, dict[bytes, int]] = field(default_factory=dict)
+    plain: dict[int, RecentTable] = field(default_factory=dict)
     layered: dict[int, list[LayerFrame]] = field(default_factory=dict)
     records: int = 0
 
     def forget(self, gone: Callable[[int, int], bool]) -> None:
         """Drop what `gone(namespace, location)` says is not there any more."""
-        for namespace, table in list(self.plain.items()):
-            self.plain[namespace] = {k: loc for k, loc in table.items() if not gone(namespace, loc)}
+        for namespace, table in self.plain.items():
+            table.forget(partial(gone, namespace))
         for namespace, frames in list(self.layered.items()):
             self.layered[namespace] = [f for f in frames if not gone(namespace, f.location)]
 
@@ -109,11 +182,8 @@ class Index:
         """The records of one frame of a plain namespace are now the newest of their keys."""
         table = self.active.plain.get(namespace)
         if table is None:
-            table = self.active.plain[namespace] = {}
-        if len(keys) == 1:
-            table[keys[0]] = location
-        else:
-            table.update(zip(keys, range(location, location + len(keys)), strict=True))
+            table = self.active.plain[namespace] = RecentTable()
+        table.note(keys, location)
         self.active.records += len(keys)
 
     def add_layer(self, namespace: int, layer: int, location: int, sequence: int, count: int) -> None:
@@ -125,12 +195,11 @@ class Index:
 
     def recent_location(self, namespace: int, key: bytes) -> int | None:
         """Where the newest recent record of a key is; None if no recent one exists."""
-        table = self.active.plain.get(namespace)
-        if table is not None and (found := table.get(key)) is not None:
-            return found
-        frozen = self.frozen
-        if frozen is not None and (table := frozen.plain.get(namespace)) is not None:
-            return table.get(key)
+        for part in (self.active, self.frozen):
+            if part is not None and (table := part.plain.get(namespace)) is not None:
+                found = table.table().get(key)
+                if found is not None:
+                    return found
         return None
 
     def locate(self, namespace: int, keys: Sequence[bytes], live: Live) -> dict[bytes, int]:
@@ -139,7 +208,8 @@ class Index:
         # later place before it is dropped from an earlier one.
         found: dict[bytes, int] = {}
         missing: list[bytes] = []
-        tables = [t for r in (self.active, self.frozen) if r is not None and (t := r.plain.get(namespace))]
+        parts = (self.active, self.frozen)
+        tables = [t.table() for r in parts if r is not None and (t := r.plain.get(namespace))]
         if tables:
             for key in keys:
                 for table in tables:
@@ -193,7 +263,7 @@ class Index:
         recent: dict[bytes, int] = {}
         for part in (self.frozen, self.active):
             if part is not None and (table := part.plain.get(namespace)):
-                recent.update(table.copy())
+                recent.update(table.table().copy())
         hashes, locations = merge_plain(self.runs, namespace, self.records, live)
         if recent and len(locations):
             suspects = np.flatnonzero(np.isin(hashes, hash_keys(list(recent), self.seed)))
@@ -278,8 +348,8 @@ class Index:
         for namespace in sorted({*part.plain, *part.layered}):
             slices: list[tuple[U64, U64]] = []
             if table := part.plain.get(namespace):
-                hashes = hash_keys(list(table), self.seed)
-                slices.append((hashes, np.fromiter(table.values(), np.uint64, len(table))))
+                yield namespace, *table.columns(self.seed)
+                continue
             slices.extend(self._frame_slice(f) for f in part.layered.get(namespace, ()))
             hashes, locations = concatenate(slices, None)
             order = np.argsort(hashes, kind="stable")
@@ -342,22 +412,36 @@ def merge_layered(
 
 
 def first_of_each_key(hashes: U64, locations: U64, records: Records) -> npt.NDArray[np.bool_]:
-    """Which entries to keep so that each key stays once, the first time it occurs.
+    """Which entries to keep so that each key stays once, the first time it occurs; sorted by hash."""
+    return keep_first(
+        hashes,
+        lambda left, right: records.same_keys(locations[left], locations[right]),
+        lambda entry: records.key(int(locations[entry])),
+    )
 
-    Entries are sorted by hash. Keys are told apart by their bytes, never by their hash alone.
+
+def keep_first(
+    hashes: U64,
+    equal: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
+    key_of: Callable[[int], bytes],
+) -> npt.NDArray[np.bool_]:
+    """Which entries, sorted by hash, are the first of their key.
+
+    Keys are told apart by their bytes, never by their hash alone: `equal` compares the keys of pairs of
+    entries, `key_of` gives one.
     """
     keep = np.ones(len(hashes), np.bool_)
     repeated = np.flatnonzero(hashes[1:] == hashes[:-1])
     if not len(repeated):
         return keep
-    same = records.same_keys(locations[repeated], locations[repeated + 1])
+    same = equal(repeated, repeated + 1)
     keep[repeated[same] + 1] = False
     # Two keys that share a hash may alternate, so neighbours are not enough there. This is rare.
     for collision in np.unique(hashes[repeated[~same]]).tolist():
         start, end = (int(hashes.searchsorted(np.uint64(collision), side)) for side in ("left", "right"))
         known: set[bytes] = set()
         for entry in range(start, end):
-            key = records.key(int(locations[entry]))
+            key = key_of(entry)
             keep[entry] = key not in known
             known.add(key)
     return keep

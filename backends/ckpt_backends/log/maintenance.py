@@ -25,7 +25,7 @@ from ckpt.backend import CompactionReport
 from ckpt.errors import BackendUnavailableError, CkptError
 from ckpt_backends.log.collect import Collector
 from ckpt_backends.log.engine import Engine
-from ckpt_backends.log.index import Recent, merge_layered, merge_plain
+from ckpt_backends.log.index import Recent, RecentTable, merge_layered, merge_plain
 from ckpt_backends.log.manifest import Manifest
 from ckpt_backends.log.runs import U64, Run, encode_run
 
@@ -136,7 +136,7 @@ class Maintenance:
             frozen, active = index.frozen, index.active
             assert frozen is not None
             for namespace, table in active.plain.items():
-                frozen.plain.setdefault(namespace, {}).update(table)
+                frozen.plain.setdefault(namespace, RecentTable()).absorb(table)
             for namespace, frames in active.layered.items():
                 frozen.layered.setdefault(namespace, []).extend(frames)
             frozen.records += active.records
