@@ -73,6 +73,8 @@ class FailsInOneLine(click.Group):
             if isinstance(error.__cause__, KeyboardInterrupt):
                 sys.exit(INTERRUPTED)
             _fail("no answer, so nothing was done; answer, or pass --yes", BAD_DATA)
+        except FencedError as error:
+            _fail(f"{_line(str(error))} (here: --claim)", exit_code(error))
         except CkptError as error:
             _fail(_line(str(error)), exit_code(error))
         except OSError as error:

@@ -25,22 +25,33 @@ from ckpt.cli.stores import (
 namespace_option = click.option(
     "--namespace", "namespaces", multiple=True, help="Only this namespace; may be repeated."
 )
+claim_option = click.option(
+    "--claim",
+    is_flag=True,
+    help="Take plain namespaces over from an owner that is gone; a live one is fenced.",
+)
 
 
 @click.command()
 @click.argument("source", callback=address_parameter)
 @click.argument("target", callback=address_parameter)
 @namespace_option
+@claim_option
 @click.option(
     "--overwrite", is_flag=True, help="Make a namespace that holds other data equal to the source's."
 )
 @json_option
-def copy(source: str, target: str, namespaces: tuple[str, ...], overwrite: bool, as_json: bool) -> None:
+def copy(
+    source: str, target: str, namespaces: tuple[str, ...], claim: bool, overwrite: bool, as_json: bool
+) -> None:
     """Copy a store, reading everything back; run it again to continue after an interruption."""
     require_two_stores(source, target)
     with open_to_read(source) as from_backend:
         chosen = [require_namespace(from_backend, name) for name in namespaces]
         with open_to_write(target, create=True) as to_backend, _progress_bar() as show:
+            for name in chosen or from_backend.namespaces():
+                if claim and not from_backend.versions(name):
+                    to_backend.claim(name)
             done = transfer.copy(
                 from_backend, to_backend, namespaces=chosen or None, overwrite=overwrite, on_progress=show
             )
@@ -104,9 +115,10 @@ def diff(ctx: click.Context, source: str, target: str, namespaces: tuple[str, ..
 @click.command()
 @click.argument("address", callback=address_parameter)
 @click.argument("namespace")
+@claim_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
-def drop(ctx: click.Context, address: str, namespace: str, yes: bool) -> None:
+def drop(ctx: click.Context, address: str, namespace: str, claim: bool, yes: bool) -> None:
     """Remove a namespace with everything in it, for good."""
     with open_to_write(address) as backend:
         require_namespace(backend, namespace)
@@ -114,6 +126,8 @@ def drop(ctx: click.Context, address: str, namespace: str, yes: bool) -> None:
         if not yes and not click.confirm(question, err=True):
             click.echo("nothing was dropped", err=True)
             ctx.exit(BAD_DATA)
+        if claim and not backend.versions(namespace):
+            backend.claim(namespace)
         backend.drop(namespace)
     click.echo(f"dropped {shown_name(namespace)}")
 

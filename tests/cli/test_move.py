@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,33 @@ class TestCopyAndDiff:
         failed = run("copy", store, target, "--namespace", "wrods", code=2).stderr
         assert "did you mean 'words'" in failed
         assert not os.path.exists(target.partition("://")[2])
+
+
+class TestClaims:
+    """A process that was killed leaves its claim behind; somebody has to be able to go on."""
+
+    @pytest.fixture
+    def claimed(self, tmp_path: Path) -> Iterator[tuple[str, ckpt.Backend]]:
+        address = f"file://{tmp_path}/claimed"
+        with ckpt.open_backend(address) as owner:
+            owner.claim("words")
+            owner.put_many("words", {b"mine": b"1"})
+            yield address, owner
+
+    def test_drop(self, run: Run, claimed: tuple[str, ckpt.Backend]) -> None:
+        address, owner = claimed
+        assert "--claim" in run("drop", address, "words", "--yes", code=3).stderr
+        run("drop", address, "words", "--yes", "--claim")
+        with pytest.raises(ckpt.FencedError):
+            owner.put_many("words", {b"mine": b"2"})
+
+    def test_copy(self, run: Run, store: str, claimed: tuple[str, ckpt.Backend]) -> None:
+        address, owner = claimed
+        assert "--claim" in run("copy", store, address, "--overwrite", code=3).stderr
+        run("copy", store, address, "--overwrite", "--claim")
+        run("diff", store, address)
+        with pytest.raises(ckpt.FencedError):
+            owner.put_many("words", {b"mine": b"2"})
 
 
 class TestDrop:
