@@ -193,7 +193,10 @@ class _Worker:
         # At `hold_at` it waits, so that it cannot finish before it is killed, however busy the machine is.
         arguments = [address, str(seed), str(events), str(hold_at or 0)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ckpt.demo", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "ckpt.demo", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,  # Ctrl-C is for the parent, which ends its worker
         )
 
     def reports(self) -> Iterator[Report]:
