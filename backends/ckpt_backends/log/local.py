@@ -22,6 +22,7 @@ import fcntl
 import mmap
 import os
 import re
+import secrets
 import threading
 import weakref
 from collections import OrderedDict
@@ -36,6 +37,9 @@ from ckpt_backends.log.storage import Buffers
 _DATA_START = 4096
 _MAX_MAPPED = 512
 _MAX_SPARES = 4
+_ZEROS = memoryview(bytes(1 << 20))
+_SMALL_WRITE = 32 << 10
+_ZERO_AHEAD = 256 << 10
 _SEGMENT_NAME = re.compile(r"(\d{12})\.seg")
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -63,6 +67,8 @@ class LocalStorage:
         self._fd: int | None = None
         self._number = 0
         self._size = 0
+        self._touched = 0
+        """Up to this offset the blocks of the current segment were written, now or in an earlier life."""
         self._spares: list[str] = []
         self._closed = False
         self._lock_fd: int | None = None
@@ -79,7 +85,7 @@ class LocalStorage:
                 for name in os.listdir(self._segments_dir):
                     if name.startswith("spare-"):
                         self._spares.append(os.path.join(self._segments_dir, name))
-                for folder in (self.path, self._index_dir):
+                for folder in (self.path, self._segments_dir, self._index_dir):
                     for name in os.listdir(folder):
                         if ".tmp-" in name:
                             self._disk.unlink(os.path.join(folder, name))
@@ -169,7 +175,7 @@ class LocalStorage:
         path = self._segment_path(header.number)
         size = max(self.segment_bytes, -(-(at_least + _DATA_START) // 4096) * 4096)
         with self._errors("create", path):
-            fd = self._make_file(path, size)
+            fd, recycled = self._make_file(path, size)
             try:
                 self._disk.pwrite(fd, [header.encode()], 0)
                 # A recycled file is longer than its header says anything about; what it held before cannot
@@ -185,10 +191,34 @@ class LocalStorage:
                 self._disk.close(self._fd)
             self._fd, self._number = fd, header.number
             self._size = len(segment.buffer)
+            self._touched = self._size if recycled else _DATA_START
             self._remember(segment)
         return segment
 
-    def _make_file(self, path: str, size: int) -> int:
+    def prepare(self) -> None:
+        if self._spares or self._closed:
+            return
+        aside = os.path.join(self._segments_dir, f"new.tmp-{os.getpid()}")
+        spare = os.path.join(self._segments_dir, f"spare-{secrets.token_hex(6)}")
+        try:
+            fd = self._disk.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            try:
+                # Zeros are written, not just reserved: syncing a write into blocks that were never written
+                # costs a journal commit each time (measured: 1.2 to 1.9 times as long).
+                self._disk.allocate(fd, self.segment_bytes)
+                for at in range(0, self.segment_bytes, len(_ZEROS)):
+                    self._disk.pwrite(fd, [_ZEROS[: self.segment_bytes - at]], at)
+                self._disk.sync(fd)
+            finally:
+                self._disk.close(fd)
+            self._disk.rename(aside, spare)
+            self._spares.append(spare)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.unlink(aside)
+
+    def _make_file(self, path: str, size: int) -> tuple[int, bool]:
+        """A file of that size under that name, and whether all of its blocks were written before."""
         while size == self.segment_bytes and self._spares:
             spare = self._spares.pop()
             try:
@@ -197,7 +227,7 @@ class LocalStorage:
                 continue
             if os.fstat(fd).st_size == size:
                 self._disk.rename(spare, path)
-                return fd
+                return fd, True
             self._disk.close(fd)
             self._disk.unlink(spare)
         fd = self._disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -208,7 +238,7 @@ class LocalStorage:
             with contextlib.suppress(OSError):
                 self._disk.unlink(path)
             raise
-        return fd
+        return fd, False
 
     def capacity(self) -> int:
         return self._size
@@ -218,14 +248,31 @@ class LocalStorage:
         with self._errors("write to", self._segment_path(self._number)):
             with self._mutex:
                 self._unsynced[self._number] = self._fd
-            self._disk.pwrite(self._fd, buffers, offset)
+            self._disk.pwrite(self._fd, self._with_zeros(buffers, offset), offset)
+
+    def _with_zeros(self, buffers: Buffers, offset: int) -> Buffers:
+        """Small frames at a place that was never written take zeros along, for the frames after them.
+
+        Syncing a write into blocks that were only reserved costs a journal commit; this way one write in a
+        few hundred pays it.
+        """
+        end = offset + sum(map(len, buffers))
+        if end <= self._touched:
+            return buffers
+        self._touched = end
+        if end - offset > _SMALL_WRITE:
+            return buffers
+        ahead = min(_ZERO_AHEAD, self._size - end)
+        self._touched += ahead
+        return [*buffers, _ZEROS[:ahead]]
 
     def resume(self, number: int, seed: int) -> Segment | None:
         path = self._segment_path(number)
         with self._errors("open", path):
             fd = self._disk.open(path, os.O_RDWR)
             try:
-                if os.fstat(fd).st_size < self.segment_bytes:
+                touched = os.fstat(fd).st_size
+                if touched < self.segment_bytes:
                     self._disk.allocate(fd, self.segment_bytes)
                 segment = self._map(number, seed)
             except BaseException:
@@ -233,6 +280,7 @@ class LocalStorage:
                 raise
         with self._mutex:
             self._fd, self._number, self._size = fd, number, len(segment.buffer)
+            self._touched = touched
             self._remember(segment)
         return segment
 

@@ -58,16 +58,28 @@ class Maintenance:
         self._flushed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._prepared_in = 0
         self._saved: Manifest | None = None
         if not engine.storage.read_only:
             engine.on_append = self._on_append
 
     def _on_append(self) -> None:
-        if self._engine.index.active.records >= self._recent_records and not self._wake.is_set():
+        if self._wake.is_set():
+            return
+        engine = self._engine
+        if engine.index.active.records >= self._recent_records or self._segment_fills_up():
             self._wake.set()
             if self._thread is None and not self._closing:
                 self._thread = threading.Thread(target=self._run, name="ckpt-log-maintenance", daemon=True)
                 self._thread.start()
+
+    def _segment_fills_up(self) -> bool:
+        """Half of a segment is used, and nobody has prepared for the next one yet."""
+        tail = self._engine.tail
+        if tail.segment == self._prepared_in or 2 * tail.offset < self._engine.storage.capacity():
+            return False
+        self._prepared_in = tail.segment
+        return True
 
     def wait_for_room(self) -> None:
         """Hold a writer back while the index cannot keep up, so that memory stays bounded."""
@@ -84,10 +96,12 @@ class Maintenance:
             if self._closing:
                 return
             try:
-                self.flush()
-                self._merge_some()
-                if self._gc:
-                    self._collect_if_due()
+                self._engine.storage.prepare()
+                if self._engine.index.active.records >= self._recent_records:
+                    self.flush()
+                    self._merge_some()
+                    if self._gc:
+                        self._collect_if_due()
             except CkptError as error:
                 # The log is complete without its index; the next flush tries again.
                 _log.warning(

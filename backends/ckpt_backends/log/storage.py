@@ -37,6 +37,9 @@ class Storage(Protocol):
     def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
         """Start a new segment with room for `at_least` bytes of frames; appends go there from now on."""
 
+    def prepare(self) -> None:
+        """Do beforehand what makes the next `begin` and the writes after it quick; off the write path."""
+
     def capacity(self) -> int:
         """Up to which offset the segment that takes appends may be written; 0 if there is none."""
 
