@@ -1,0 +1,155 @@
+"""The stores that benchmarks put side by side: ours and the peers, behind the smallest common interface.
+
+Every store is opened with a folder and one of two durability levels, so that a comparison is fair: `durable`
+means that a batch is on stable storage when `put_many` returns, for all of them. Peers are imported when they
+are opened; the extra `bench` installs them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import ckpt
+from ckpt.errors import ConfigError
+
+_NAMESPACE = "bench"
+
+
+class Store(Protocol):
+    """What a benchmark does to a store."""
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        """Set every key, durably if the store was opened so."""
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The values of the keys that exist."""
+
+    def close(self) -> None:
+        """Free the store."""
+
+
+class BackendStore:
+    """One of our backends."""
+
+    def __init__(self, address: str) -> None:
+        self.backend = ckpt.open_backend(address)
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        self.backend.put_many(_NAMESPACE, items)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        return self.backend.get_many(_NAMESPACE, keys)
+
+    def close(self) -> None:
+        self.backend.close()
+
+
+class RocksStore:
+    """RocksDB through rocksdict, in raw mode: bytes in, bytes out."""
+
+    def __init__(self, folder: str, *, durable: bool) -> None:
+        rocksdict = _peer("rocksdict")
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        self._db = rocksdict.Rdict(folder, options)
+        self._write = rocksdict.WriteOptions()
+        self._write.sync = durable
+        self._db.set_write_options(self._write)
+        self._batch = rocksdict.WriteBatch
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        if len(items) == 1:
+            for key, value in items.items():
+                self._db[key] = value
+            return
+        batch = self._batch(raw_mode=True)
+        for key, value in items.items():
+            batch.put(key, value)
+        self._db.write(batch, self._write)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        wanted = list(keys)
+        found = zip(wanted, self._db.get(wanted), strict=True)
+        return {key: value for key, value in found if value is not None}
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class LmdbStore:
+    """LMDB with its fastest bulk call."""
+
+    def __init__(self, folder: str, *, durable: bool) -> None:
+        self._env = _peer("lmdb").open(folder, map_size=64 << 30, sync=durable, metasync=durable)
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        with self._env.begin(write=True) as transaction:
+            transaction.cursor().putmulti(items.items())
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        with self._env.begin() as transaction:
+            return {key: value for key in keys if (value := transaction.get(key)) is not None}
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class RawAppend:
+    """The floor: the same bytes appended to one file, with nothing to find them by."""
+
+    def __init__(self, folder: str, *, durable: bool) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._fd = os.open(os.path.join(folder, "raw"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._durable = durable
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        os.write(self._fd, b"".join(items.values()))
+        if self._durable:
+            os.fdatasync(self._fd)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        del keys
+        raise ConfigError("raw append is a floor for writes only; it cannot find a key again")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+STORES: dict[str, Callable[[str, bool], Store]] = {
+    "log": lambda folder, durable: BackendStore(f"log://{folder}?durability={_level(durable)}"),
+    "file": lambda folder, durable: BackendStore(f"file://{folder}?durability={_level(durable)}"),
+    "rocksdict": lambda folder, durable: RocksStore(folder, durable=durable),
+    "lmdb": lambda folder, durable: LmdbStore(folder, durable=durable),
+    "raw": lambda folder, durable: RawAppend(folder, durable=durable),
+}
+"""Name → how to open it in a folder, durable or not."""
+
+
+def open_store(name: str, folder: str, *, durable: bool) -> Store:
+    """Open a store by name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = open_store("log", tempfile.mkdtemp() + "/log", durable=False)
+    >>> store.put_many({b"be": b"2"})
+    >>> store.get_many([b"be"])
+    {b'be': b'2'}
+    >>> store.close()
+    """
+    return STORES[name](folder, durable)
+
+
+def _level(durable: bool) -> str:
+    return "fsync" if durable else "os"
+
+
+def _peer(module: str) -> Any:
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"{module} is not installed; install the peers with: pip install 'ckpt[bench]'"
+        ) from error
