@@ -91,6 +91,6 @@ def _import(scheme: str, registered: Registered) -> BackendFactory:
     module, _, attribute = registered.target.partition(":")
     try:
         return cast("BackendFactory", getattr(importlib.import_module(module), attribute))
-    except ImportError as error:
+    except (ImportError, AttributeError) as error:
         hint = f"install it with: pip install 'ckpt[{registered.extra}]'" if registered.extra else str(error)
         raise ConfigError(f"the {scheme} backend needs a package that is not installed; {hint}") from error

@@ -139,6 +139,11 @@ class History:
             raise ConfigError(
                 f"a version to commit is a whole number from 1 (0 is the empty state), got {version!r}"
             )
+        if version < self.truncated_below:
+            raise VersionNotFoundError(
+                f"version {version} was truncated and cannot be committed again; "
+                f"versions from {self.truncated_below} on are kept"
+            )
         new_id = CommitId(uuid.uuid4().hex) if commit_id is None else check_commit_id(commit_id)
         if new_id in self._commits:
             raise ConfigError(f"commit id {new_id!r} is taken; every attempt needs its own")

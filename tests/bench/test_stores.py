@@ -37,7 +37,7 @@ def test_durable_puts(benchmark, timed, opened, batches, store, records):
 def test_gets(benchmark, timed, opened, batches, store, records):
     benchmark.group = f"8 gets of 1 KB, batch {records:>4}"
     opened_store = opened(store, False)
-    written = batches(20 if timed else 2, 500 if timed else 20, 1000)
+    written = batches(20 if timed else 2, 500 if timed else 100, 1000)
     for batch in written:
         opened_store.put_many(batch)
     keys = list(dict.fromkeys(key for batch in written for key in batch))

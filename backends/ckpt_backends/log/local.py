@@ -76,6 +76,7 @@ class LocalStorage:
             self._open_for_writing()
 
     def _open_for_writing(self) -> None:
+        self._require_own_folder()
         with self._errors("create", self.path):
             for folder in (self.path, self._segments_dir, self._index_dir):
                 self._disk.make_dirs(folder)
@@ -92,6 +93,13 @@ class LocalStorage:
         except BaseException:
             os.close(self._lock_fd)
             raise
+
+    def _require_own_folder(self) -> None:
+        """A folder that holds something else is not made a log by a slip in an address."""
+        with self._errors("read", self.path):
+            names = set(os.listdir(self.path)) if os.path.isdir(self.path) else set()
+        if names and not names & {"segments", "LOCK", "MANIFEST"}:
+            raise ConfigError(f"{self.path} holds other files and no log; choose an empty or new folder")
 
     def _lock(self) -> int:
         path = os.path.join(self.path, "LOCK")
