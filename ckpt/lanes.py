@@ -77,6 +77,10 @@ class Lane:
         pending = len(self.queued) + len(self.inflight)
         return Accounts(self.submitted, self.coalesced, self.dropped, self.failed, self.durable, pending)
 
+    def is_plain(self) -> bool:
+        """Whether nothing is to be done per key when a save is durable; the caller holds the lock."""
+        return not (self.live.by_key or self.blind or self.unreported)
+
     def slot(self, key: bytes) -> Ack | None:
         """The newest save of the key that is not durable yet; the caller holds the lock."""
         return self.queued.get(key) or self.inflight.get(key)

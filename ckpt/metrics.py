@@ -6,10 +6,10 @@ histogram buckets with `+Inf`, `_sum` and `_count`.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 LATENCY_BUCKETS_S = (5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
@@ -22,15 +22,14 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
-        self._counts = [0] * (len(self.bounds) + 1)
+        self._counts = np.zeros(len(self.bounds) + 1, np.int64)
         self._sum = 0.0
 
     def observe_many(self, values: Iterable[float]) -> None:
         """Count every value."""
-        counts, bounds = self._counts, self.bounds
-        for value in values:
-            counts[bisect.bisect_left(bounds, value)] += 1
-            self._sum += value
+        array = np.fromiter(values, np.float64)
+        self._counts += np.bincount(np.searchsorted(self.bounds, array), minlength=len(self._counts))
+        self._sum += float(array.sum())
 
     def read(self) -> dict[str, Any]:
         """Cumulative counts by upper bound, their number and their sum.
@@ -42,7 +41,7 @@ class Histogram:
         >>> histogram.read()
         {'buckets': {1: 1, 10: 2}, 'count': 3, 'sum': 55.5}
         """
-        cumulative = list(accumulate(self._counts))
+        cumulative = self._counts.cumsum().tolist()
         return {
             "buckets": dict(zip(self.bounds, cumulative, strict=False)),
             "count": cumulative[-1],

@@ -288,6 +288,12 @@ class SaveQueue:
             for lane, acks, error in written:
                 if isinstance(error, FencedError):
                     lane.fenced = error
+                if error is None and len(acks) == len(lane.inflight) and lane.is_plain():
+                    # the whole of what was taken, with nothing to keep per key: no loop
+                    lane.durable += len(acks)
+                    lane.inflight = {}
+                    outcomes += [(lane, ack, None) for ack in acks]
+                    continue
                 for ack in acks:
                     if lane.inflight.pop(ack.key, None) is None:
                         continue  # close gave up on it

@@ -280,24 +280,25 @@ class SafeKeeper:
         self._queue.stop()
         if pending:
             self._writer.hurry()
-            self._writer.join(_JOIN_S)
+        self._writer.join(_JOIN_S)
+        stuck = self._writer.is_alive()
+        if stuck:
             error = BackendUnavailableError(
                 f"{self.backend.address} did not take this save before close gave up after "
                 f"{self.options.close_timeout_s:g} s; raise close_timeout_s, and check the backend"
             )
             self._queue.abandon(self._lanes, error)
-        self._writer.join(_JOIN_S)
-        self._leave_backend(stuck=self._writer.is_alive())
+        self._leave_backend(stuck)
         self._fetcher.close()
 
-    def _leave_backend(self, *, stuck: bool) -> None:
+    def _leave_backend(self, stuck: bool) -> None:
         """Give claims up and close the backend, as far as it answers in time."""
-        if not stuck:
-            self._store_hot_keys()
         timeout_s = _JOIN_S if stuck else self.options.fetch_timeout_s
         try:
-            for name in self._namespaces:
-                self._fetcher.call(partial(self.backend.release, name), timeout_s=timeout_s)
+            if not stuck:
+                self._store_hot_keys()
+                for name in self._namespaces:
+                    self._fetcher.call(partial(self.backend.release, name))
             if self._owns_backend:
                 self._fetcher.call(self.backend.close, timeout_s=timeout_s)
         except (CkptError, OSError) as error:

@@ -104,8 +104,9 @@ class Writer(threading.Thread):
         size = 0
         for lane, acks in taken:
             part = _Part(lane)
+            add = self._add
             for ack in self._without_overwrites(lane, acks) if lane.blind else acks:
-                size += self._add(part, ack)
+                size += add(part, ack)
                 if size >= self._max_bytes:
                     self._store([*parts, part])
                     parts, part, size = [], _Part(lane), 0

@@ -1,0 +1,221 @@
+"""Eager recovery fills memory in the background and never replaces what the operator has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ckpt
+from ckpt.recovery import HOT_NAMESPACE, HotKeys
+from ckpt.testing import FaultyBackend, RecordingBackend, SlowBackend
+
+
+def fill(backend: ckpt.Backend, count: int) -> None:
+    with ckpt.SafeKeeper(backend) as keeper:
+        words = keeper.namespace("words")
+        for n in range(count):
+            words.save(f"{n:04}", n)
+
+
+def live(keeper: ckpt.SafeKeeper) -> int:
+    return keeper.metrics()["namespaces"]["words"]["live_states"]
+
+
+def test_lazy_recovery_reads_nothing_ahead(recording: RecordingBackend, open_keeper: Any) -> None:
+    fill(recording.inner, 10)
+    keeper = open_keeper(recording)
+    words = keeper.namespace("words")
+    assert words.recover(eager=False) is None
+    assert keeper.recover(eager=False) == {}
+    assert words.load("0003") == 3
+    assert [c.method for c in recording.calls if c.method in ("scan", "get_many")] == ["get_many"]
+
+
+def test_eager_recovery_fills_memory_with_progress(recording: RecordingBackend, open_keeper: Any) -> None:
+    fill(recording.inner, 1000)
+    keeper = open_keeper(recording)
+    words = keeper.namespace("words")
+    seen: list[tuple[int, int | None]] = []
+    recovery = words.recover(on_progress=lambda r: seen.append((r.done, r.total)))
+    assert recovery.wait(10)
+    assert recovery.finished
+    assert (recovery.done, recovery.total, recovery.failed) == (1000, 1000, 0)
+    assert seen[0] == (0, 1000)
+    assert seen[-1] == (1000, 1000)
+    assert seen == sorted(seen)
+    calls = len(recording.calls)
+    assert words.load_many(f"{n:04}" for n in range(1000)) == {f"{n:04}": n for n in range(1000)}
+    assert len(recording.calls) == calls
+    assert keeper.metrics()["namespaces"]["words"]["dirty_states"] == 0
+
+
+def test_all_namespaces_at_once(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 5)
+    keeper = open_keeper(memory)
+    words, empty = keeper.namespace("words"), keeper.namespace("empty")
+    begun = keeper.recover()
+    assert set(begun) == {"words", "empty"}
+    assert all(recovery.wait(10) for recovery in begun.values())
+    assert begun["empty"].total == 0
+    assert words.load("0004") == 4
+    assert empty.load("0004") is None
+
+
+def test_hot_keys_come_first_also_after_a_restart(memory: ckpt.Backend, open_keeper: Any) -> None:
+    with ckpt.SafeKeeper(memory) as keeper:
+        words = keeper.namespace("words")
+        for n in range(600):
+            for _ in range(20 - n // 30 if n % 2 else 1):
+                words.update(f"{n:04}", n)
+    gate = SlowBackend(memory, methods=["get_many"])
+    recording = RecordingBackend(gate)
+    keeper = open_keeper(recording)
+    gate.open_gate()
+    keeper.namespace("words").recover(hot_first=True).wait(10)
+    reads = [c.arguments[1] for c in recording.calls if c.method == "get_many" and c.arguments[0] == "words"]
+    first = [int(key) for key in reads[0]]
+    assert first[:15] == [n for n in range(30) if n % 2]
+    assert all(n % 2 for n in first)
+    assert sum(map(len, reads)) == 600
+
+
+def test_only_updates_leave_a_record_of_hot_keys(memory: ckpt.Backend, open_keeper: Any) -> None:
+    with ckpt.SafeKeeper(memory) as keeper:
+        keeper.namespace("words").save("a", 1)
+    assert memory.namespaces() == ["words"]
+    with ckpt.SafeKeeper(memory) as keeper:
+        keeper.namespace("words", hot_keys=0).update("a", 1)
+    assert memory.namespaces() == ["words"]
+    with ckpt.SafeKeeper(memory) as keeper:
+        keeper.namespace("words").update("a", 1)
+    assert memory.namespaces() == [HOT_NAMESPACE, "words"]
+    with pytest.raises(ckpt.ConfigError, match="reserved"):
+        open_keeper(memory).namespace(HOT_NAMESPACE)
+
+
+def test_the_count_of_hot_keys_is_bounded_and_forgets() -> None:
+    hot = HotKeys(10)
+    for n in range(10_000):
+        hot.count(b"%d" % n)
+        hot.count(b"always")
+    assert next(iter(hot)) == b"always"
+    assert len(hot._counts) <= 40
+    assert len(list(hot)) <= 10
+
+
+def test_recovery_never_replaces_what_happened_meanwhile(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 6)
+    gate = SlowBackend(memory, methods=["get_many"])
+    keeper = open_keeper(gate)
+    words = keeper.namespace("words", every_events=1)
+
+    recovery = words.recover(hot_first=False)
+    gate.wait_for_calls(1)  # the recovery has asked for everything and its answer is on the way
+    words.update("0000", "updated")
+    words.save("0001", "saved")
+    words.delete("0002")
+    words.update("0003", "evicted")
+    words.evict("0003")
+    keeper.flush()
+    gate.open_gate()
+    assert recovery.wait(10)
+    assert words.load("0000") == "updated"
+    assert words.load("0001") == "saved"
+    assert words.load("0002") is None
+    assert words.load("0003") == "evicted"
+    assert words.load("0004") == 4
+
+
+def test_stale_answers_are_dropped_even_if_the_write_is_long_over(
+    memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    """The value was fetched before the save and arrives after the save is durable and out of the queue."""
+    fill(memory, 3)
+
+    class Late(SlowBackend):
+        def get_many(self, *args: Any, **kwargs: Any) -> Any:
+            answer = self.inner.get_many(*args, **kwargs)
+            return self.around("get_many", args, lambda: answer)
+
+    late = Late(memory, methods=["get_many"])
+    keeper = open_keeper(late)
+    words = keeper.namespace("words")
+    recovery = words.recover(hot_first=False)
+    late.wait_for_calls(1)
+    words.save("0000", "newer")
+    words.delete("0001")
+    keeper.flush()
+    late.open_gate()
+    assert recovery.wait(10)
+    assert words.load("0000") == "newer"
+    assert words.load("0001") is None
+    assert words.load("0002") == 2
+
+
+def test_recovery_reads_no_more_than_fits(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 100)
+    keeper = open_keeper(memory)
+    recovery = keeper.namespace("words", max_states=7).recover()
+    assert recovery.wait(10)
+    assert (recovery.total, live(keeper)) == (7, 7)
+
+
+def test_recovery_can_be_stopped_and_started_again(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 1000)
+    gate = SlowBackend(memory, methods=["get_many"])
+    keeper = open_keeper(gate)
+    words = keeper.namespace("words")
+    recovery = words.recover(hot_first=False)
+    assert words.recover() is recovery
+    gate.wait_for_calls(1)
+    recovery.stop(timeout_s=0)
+    gate.open_gate()
+    assert recovery.wait(10)
+    assert recovery.done < 1000
+    again = words.recover()
+    assert again.wait(10)
+    assert live(keeper) == 1000
+
+
+def test_recovery_outlasts_an_outage(faulty: FaultyBackend, open_keeper: Any) -> None:
+    fill(faulty.inner, 10)
+    keeper = open_keeper(faulty)
+    words = keeper.namespace("words")
+    faulty.fail(ckpt.BackendUnavailableError("down"), methods=["scan", "get_many"], times=3)
+    assert words.recover().wait(20)
+    assert live(keeper) == 10
+
+
+def test_one_corrupt_checkpoint_does_not_stop_the_rest(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 5)
+    memory.put_many("words", {b"0002": b"garbage that is long enough"})
+    keeper = open_keeper(memory)
+    words = keeper.namespace("words")
+    recovery = words.recover()
+    assert recovery.wait(10)
+    assert recovery.failed == 1
+    assert isinstance(recovery.error, ckpt.CorruptRecordError)
+    assert live(keeper) == 4
+    with pytest.raises(ckpt.CorruptRecordError):
+        words.load("0002")
+
+
+def test_an_exception_in_on_progress_is_harmless(memory: ckpt.Backend, open_keeper: Any, caplog: Any) -> None:
+    fill(memory, 5)
+    keeper = open_keeper(memory)
+    recovery = keeper.namespace("words").recover(on_progress=lambda r: 1 / 0)
+    assert recovery.wait(10)
+    assert live(keeper) == 5
+    assert "on_progress raised" in caplog.text
+
+
+def test_close_stops_a_recovery(memory: ckpt.Backend) -> None:
+    fill(memory, 10)
+    gate = SlowBackend(memory, methods=["get_many"])
+    keeper = ckpt.SafeKeeper(gate)
+    recovery = keeper.namespace("words").recover(hot_first=False)
+    gate.wait_for_calls(1)
+    keeper.close()
+    gate.open_gate()
+    assert recovery.wait(10)
