@@ -30,7 +30,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import quote
 
 from ckpt.backend import (
     Backend,
@@ -55,6 +56,8 @@ from ckpt_backends.file_care import Care
 from ckpt_backends.file_claims import Claims
 from ckpt_backends.file_records import Aside, disk_errors, encode_note, read_note, remove_tree
 from ckpt_backends.file_spaces import Space, Spaces
+
+ItemT = TypeVar("ItemT")
 
 _FOLDERS = ("aside", "claims", "spaces", "quarantine")
 _FORMAT = {"format": "ckpt-file", "version": 1}
@@ -101,7 +104,7 @@ class FileBackend(Backend):
     ) -> None:
         if durability is Durability.QUEUED:
             raise ConfigError("file option durability is one of fsync, os; a SafeKeeper queues above it")
-        self.address = str(Address("file", os.path.abspath(directory), _shown(durability)))
+        self.address = str(Address("file", quote(os.path.abspath(directory)), _shown(durability)))
         self._disk = disk or Disk()
         self._durable = durability is Durability.FSYNC
         self._clock = clock
@@ -288,7 +291,7 @@ class FileBackend(Backend):
     def verify(self) -> Iterator[BadRecord]:
         """Read every file and yield those that are not what was written."""
         with self._working():
-            return iter(self._care.verify())
+            return self._guarded(self._care.verify())
 
     def repair(self) -> RepairReport:
         """Move damaged files to `quarantine/`, with every commit that builds on a damaged one."""
@@ -319,7 +322,7 @@ class FileBackend(Backend):
                 self._running -= 1
                 self._changed.notify_all()
 
-    def _guarded(self, items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    def _guarded(self, items: Iterator[ItemT]) -> Iterator[ItemT]:
         with disk_errors(self.address):
             yield from items
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from ckpt.backend import (
     Backend,
@@ -85,7 +85,7 @@ class MemoryBackend(Backend):
     )
 
     def __init__(self, name: str | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        self.address = f"memory://{name or ''}"
+        self.address = f"memory://{quote(name or '')}"
         if name:
             with _named_lock:
                 self._store = _named.setdefault(name, _Store())

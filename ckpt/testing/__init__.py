@@ -4,6 +4,7 @@
 - `backend_machine`: a Hypothesis state machine that compares a backend with a plain dict model.
 - `RecordingDisk` and `crash_states`: what a directory may look like after a power failure at any instant.
 - `FaultyDisk` and `each_fault`: every system call fails once.
+- `survives_crashes` and `survives_faults`: both of these for a whole scenario, in one call.
 - `FaultyBackend`, `SlowBackend`, `RecordingBackend`, `SilentBackend`: backends that misbehave on request.
 
 Only the first two need pytest and Hypothesis, which are imported when they are asked for.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ckpt.testing.disk import Operation, RecordingDisk
     from ckpt.testing.faults import Fault, FaultyDisk, each_fault
     from ckpt.testing.stateful import backend_machine
+    from ckpt.testing.survival import observe, survives_crashes, survives_faults
 
 __all__ = [
     "BackendConformance",
@@ -55,6 +57,9 @@ __all__ = [
     "backend_machine",
     "crash_states",
     "each_fault",
+    "observe",
+    "survives_crashes",
+    "survives_faults",
 ]
 
 _HOME = {
@@ -72,6 +77,9 @@ _HOME = {
     "backend_machine": "stateful",
     "crash_states": "crashes",
     "each_fault": "faults",
+    "observe": "survival",
+    "survives_crashes": "survival",
+    "survives_faults": "survival",
 }
 _WITH_ASSERTS = ("harness", "plain", "versions", "owners", "life", "stateful", "model")
 

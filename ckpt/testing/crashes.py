@@ -76,8 +76,7 @@ def crash_states(
         if operation.kind == "mark":
             marks = (*marks, operation.path)
         elif operation.kind in ("sync", "sync_dir"):
-            certain = [o for o in uncertain if _settles(operation, o)]
-            uncertain = [o for o in uncertain if not _settles(operation, o)]
+            certain, uncertain = _settled(operation, uncertain)
             _apply(durable, certain)
         elif operation.kind != "start":
             uncertain.append(operation)
@@ -91,10 +90,24 @@ def crash_states(
                 yield state
 
 
-def _settles(sync: Operation, operation: Operation) -> bool:
-    if sync.kind == "sync":
-        return not operation.entries and operation.object == sync.object
-    return bool(operation.entries) and operation.entries[-1][0] == sync.object
+def _settled(sync: Operation, uncertain: list[Operation]) -> tuple[list[Operation], list[Operation]]:
+    """Which operations a sync makes certain, and which it leaves uncertain.
+
+    What happened to a name before a certain rename or unlink of it is certain too: it is over.
+    """
+    certain: list[Operation] = []
+    left: list[Operation] = []
+    over: set[tuple[int, str]] = set()
+    for operation in reversed(uncertain):
+        names = {(directory, name) for directory, name, _ in operation.entries}
+        if sync.kind == "sync":
+            settled = not names and operation.object == sync.object
+        else:
+            settled = bool(names) and (operation.entries[-1][0] == sync.object or names <= over)
+        if settled:
+            over |= names
+        (certain if settled else left).append(operation)
+    return certain[::-1], left[::-1]
 
 
 def _outcomes(
