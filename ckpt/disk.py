@@ -27,19 +27,13 @@ class Disk:
 
     def pwrite(self, fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
         """Write all buffers at the offset, continuing after short writes; the number of bytes written."""
-        views = [memoryview(b).cast("B") for b in buffers if len(b)]
-        start = offset
-        while views:
-            done = self.pwritev(fd, views[:_IOV_MAX], offset)
-            offset += done
-            index = 0
-            while index < len(views) and done >= len(views[index]):
-                done -= len(views[index])
-                index += 1
-            del views[:index]
-            if done:
-                views[0] = views[0][done:]
-        return offset - start
+        total = sum(map(len, buffers))
+        left = buffers
+        done = self.pwritev(fd, left[:_IOV_MAX], offset)
+        while done < total:
+            left = _after(left, done - (total - sum(map(len, left))))
+            done += self.pwritev(fd, left[:_IOV_MAX], offset + done)
+        return total
 
     def pwritev(self, fd: int, views: Sequence[bytes | memoryview], offset: int) -> int:
         """One system call, which may write less than asked. Callers use `pwrite`."""
@@ -120,3 +114,15 @@ class Disk:
             raise
         if durable:
             self.sync_dir(os.path.dirname(path) or ".")
+
+
+def _after(buffers: Sequence[bytes | memoryview], skip: int) -> list[bytes | memoryview]:
+    """What remains of the buffers after their first `skip` bytes."""
+    remaining: list[bytes | memoryview] = []
+    for buffer in buffers:
+        if skip >= len(buffer):
+            skip -= len(buffer)
+        else:
+            remaining.append(memoryview(buffer)[skip:])
+            skip = 0
+    return remaining

@@ -76,6 +76,9 @@ class Kind(IntEnum):
     CONTROL = 4
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+
+
 class BadFrameError(Exception):
     """These bytes are not a frame, or not any more. Internal: callers decide what that means."""
 
@@ -287,11 +290,11 @@ class Frame:
             raise BadFrameError("no frame starts here")
         if xxh3_64_intdigest(buffer[offset : offset + _CHECKED], seed) & 0xFFFFFFFF != check:
             raise BadFrameError("the frame header does not match its checksum")
-        if version != FORMAT or kind not in Kind._value2member_map_:
+        if version != FORMAT or kind not in _KINDS:
             raise BadFrameError(
                 f"frame format {version} kind {kind} is newer than this ckpt; upgrade to read it"
             )
-        self.kind = Kind(kind)
+        self.kind = _KINDS[kind]
         self.buffer, self.offset, self.seed = buffer, offset, seed
         self.puts = self.count - self.deletes
         self._value_ends_at = offset + HEADER_BYTES + 4 * self.count

@@ -18,6 +18,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from ckpt_backends.log.records import Records
 from ckpt_backends.log.runs import RECORD_BITS, SEGMENT_SHIFT, U64, Run, encode_run, hash_keys
@@ -233,6 +234,9 @@ class Index:
         live: Live,
         found: dict[bytes, int],
     ) -> None:
+        if len(keys) == 1:
+            self._locate_one(namespace, keys[0], runs, live, found)
+            return
         hashes = hash_keys(keys, self.seed)
         pending = list(range(len(keys)))
         for run in runs:
@@ -257,6 +261,16 @@ class Index:
                     hit = True
             if hit:
                 pending = [q for q in pending if keys[q] not in found]
+
+    def _locate_one(
+        self, namespace: int, key: bytes, runs: Iterable[Run], live: Live, found: dict[bytes, int]
+    ) -> None:
+        key_hash = xxh3_64_intdigest(key, self.seed)
+        for run in runs:
+            for location in run.find(namespace, key_hash):
+                if location >> SEGMENT_SHIFT in live and self.records.holds(location, key) is not None:
+                    found[key] = location
+                    return
 
     def plain_locations(self, namespace: int, live: Live) -> U64:
         """The newest location of every key of a namespace, deletes included, in the order of the log."""
