@@ -156,9 +156,11 @@ def _coerce(hint: Any, value: Any, of: str) -> Any:
     if hint is int and isinstance(value, str) and "bytes" in of.rsplit(" ", 1)[-1].split("_"):
         return parse_bytes(value, of=of)
     if hint in (int, float):
+        # neither True for 1 nor 2.5 for 2 is what was meant
+        lossy = isinstance(value, bool) or (hint is int and isinstance(value, float) and value % 1 != 0)
         try:
-            return hint(value if not isinstance(value, bool) else None)
-        except (TypeError, ValueError):
+            return hint(value if not lossy else None)
+        except (TypeError, ValueError, OverflowError):
             kind = "a whole number" if hint is int else "a number"
             raise ConfigError(f"{of} is {kind}, got {value!r}") from None
     if hint is str and not isinstance(value, str):

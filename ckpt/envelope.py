@@ -203,14 +203,14 @@ class ValueCodec:
     def _migrate(self, reader: Serializer, body: memoryview, version: int) -> Any:
         if version > self.schema_version:
             raise SerializationError(
-                f"it has schema version {version}, this program knows up to {self.schema_version}; upgrade"
+                f"it has schema version {version}, this program knows {self.schema_version}; upgrade"
             )
         state = reader.loads(body, typed=False)
         for step in range(version, self.schema_version):
             migrator = self._migrators.get(step)
             if migrator is None:
                 raise SerializationError(
-                    f"no migrator leads from schema version {step} to {step + 1}; give migrators={{{step}: …}}"
+                    f"no migrator from schema version {step} to {step + 1}; give migrators={{{step}: …}}"
                 )
             try:
                 state = migrator(state)

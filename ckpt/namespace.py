@@ -109,7 +109,8 @@ class Namespace:
             entry = lane.live.update(raw, copied, self._clock())
             entry.events += 1
             due = options.every_events is not None and (
-                entry.events >= options.every_events * self._queue.stretch
+                entry.events >= options.every_events
+                and entry.events >= options.every_events * self._queue.current_stretch()
             )
             if options.max_states is not None:
                 surplus = lane.live.surplus(options.max_states)
@@ -280,7 +281,7 @@ class Namespace:
             now_s = self._clock()
             idle_since_s = self.time_triggers.idle_since_s(now_s)
             keys = self._lane.live.idle(idle_since_s) if idle_since_s is not None else []
-            if self.time_triggers.save_due(now_s, self._queue.stretch):
+            if self.time_triggers.save_due(now_s, self._queue.current_stretch()):
                 keys += self._lane.live.dirty
         for key in keys:
             self._queue.save_live(self._lane, key)

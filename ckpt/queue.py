@@ -36,7 +36,7 @@ _Outcome = tuple[Lane, Ack, BaseException | None]
 
 MAX_STRETCH = 64.0
 _MAX_UNREPORTED = 10_000
-_SATURATED, _RELAXED = 1.0, 0.25
+_RELAXED = 0.25
 
 
 class SaveQueue:
@@ -253,8 +253,8 @@ class SaveQueue:
                     return None
                 self._writer_waits = True
                 self._work.wait()
-            if self._overflow is Overflow.ADAPT:
-                self._adapt()
+            if self._overflow is Overflow.ADAPT and self.depth >= self._limit:
+                self.stretch = min(self.stretch * 2, MAX_STRETCH)
             taken: list[tuple[Lane, list[Ack]]] = []
             room = max_records
             for lane in list(self._active):
@@ -274,12 +274,15 @@ class SaveQueue:
                 self._room.notify_all()
             return taken
 
-    def _adapt(self) -> None:
-        fill = self.depth / self._limit
-        if fill >= _SATURATED:
-            self.stretch = min(self.stretch * 2, MAX_STRETCH)
-        elif fill <= _RELAXED:
+    def current_stretch(self) -> float:
+        """The factor for triggers now; each question halves it while the queue is nearly empty.
+
+        The caller holds the lock. Only triggers that would be due without it ask, so it shrinks at the pace
+        of the intervals that it stretches.
+        """
+        if self.stretch > 1.0 and self.depth <= self._limit * _RELAXED:
             self.stretch = max(self.stretch / 2, 1.0)
+        return self.stretch
 
     def settle(self, written: Iterable[tuple[Lane, list[Ack], BaseException | None]]) -> None:
         """Account for saves that were taken: durable without an error, else failed. Then acknowledge them."""

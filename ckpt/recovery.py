@@ -129,6 +129,7 @@ class Recovery:
             for key, state in states.items():
                 if key not in touched and key not in lane.live.by_key and lane.slot(key) is None:
                     lane.live.add_clean(key, state, self._clock())
+                    lane.blind.discard(key)
         self.done += len(keys)
         self._report()
         return not self._stop.is_set()

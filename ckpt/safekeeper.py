@@ -46,6 +46,8 @@ _JOIN_S = 1.0
 class SafeKeeper:
     """Saves states without making operators wait; an acknowledged save is durable.
 
+    Close it, or use it as a context manager: what is still queued when the interpreter exits is not written.
+
     Parameters
     ----------
     backend
@@ -232,7 +234,9 @@ class SafeKeeper:
                 f"{pending} saves to {self.backend.address} are still pending after {timeout_s:g} s; "
                 f"flush again to go on waiting"
             )
-        if not self._closing.is_set():
+        if timeout_s is None and not self._closing.is_set():
+            self.backend.flush()
+        elif not self._closing.is_set():
             self._fetcher.call(self.backend.flush, timeout_s=timeout_s)
         self._raise_failures(lanes)
 

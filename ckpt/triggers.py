@@ -21,13 +21,13 @@ class TimeTriggers:
     def __init__(self, *, every_s: float | None, ttl_s: float | None, now_s: float) -> None:
         self._every_s = every_s
         self._ttl_s = ttl_s
-        self._due_s = now_s + every_s if every_s is not None else None
+        self._saved_s = now_s
 
     def save_due(self, now_s: float, stretch: float) -> bool:
-        """Whether dirty states are to be saved now; if so, the next time is set."""
-        if self._every_s is None or self._due_s is None or now_s < self._due_s:
+        """Whether dirty states are to be saved now; if so, the interval begins again."""
+        if self._every_s is None or now_s < self._saved_s + self._every_s * stretch:
             return False
-        self._due_s = now_s + self._every_s * stretch
+        self._saved_s = now_s
         return True
 
     def idle_since_s(self, now_s: float) -> float | None:
@@ -36,7 +36,9 @@ class TimeTriggers:
 
     def next_s(self, now_s: float) -> float:
         """How long until it is worth looking again."""
-        save_s = self._due_s - now_s if self._due_s is not None else _LONGEST_S
+        save_s = self._saved_s + self._every_s - now_s if self._every_s is not None else _LONGEST_S
+        if save_s <= 0 and self._every_s is not None:
+            save_s = self._every_s  # it was put off by the stretch factor
         idle_s = self._ttl_s / 4 if self._ttl_s is not None else _LONGEST_S
         return min(save_s, idle_s)
 

@@ -34,6 +34,8 @@ def test_bad_keeper_options(options: dict[str, Any], hint: str) -> None:
     [
         ({"every_event": 3}, "did you mean 'every_events'"),
         ({"every_events": 0}, "more than 0"),
+        ({"every_events": 2.5}, "whole number"),
+        ({"every_events": True}, "whole number"),
         ({"every_s": -5.0}, "more than 0"),
         ({"ttl_s": 0}, "more than 0"),
         ({"on_unavailable": "panic"}, "one of fail, wait, blank"),

@@ -154,19 +154,32 @@ def test_adapt_stretches_triggers_while_saturated_and_shrinks_back(
     assert metrics["namespaces"]["words"]["dropped"] == 0
     slow.open_gate()
     keeper.flush()
-    stretched = keeper.metrics()["queue"]["stretch"]
-    for n in range(40):
-        words.save(f"calm{n}", n).result(5)
-    assert stretched >= 1.0
+    assert keeper.metrics()["queue"]["stretch"] > 1.0
+    for n in range(200):
+        words.update("calm", n)
+        keeper.flush()
     assert keeper.metrics()["queue"]["stretch"] == 1.0
+    assert words.update("calm", 200) is not None
     keeper.checkpoint()
     keeper.flush()
     assert words.load_many([f"{n}" for n in range(20)]) == {f"{n}": n for n in range(20)}
 
 
-def test_adapt_slows_the_event_trigger_down(open_keeper: Any) -> None:
-    keeper = open_keeper(overflow="adapt")
-    words = keeper.namespace("words", every_events=2)
+def test_adapt_slows_triggers_down_and_catches_up(
+    slow: SlowBackend, clock: ManualClock, open_keeper: Any
+) -> None:
+    keeper, _, _ = full(open_keeper, slow, overflow="adapt", clock=clock)
+    counted = keeper.namespace("counted", every_events=2)
+    timed = keeper.namespace("timed", every_s=10)
     keeper._queue.stretch = 4.0
-    triggered = [words.update("be", n) is not None for n in range(8)]
-    assert triggered == [False] * 7 + [True]
+    assert [counted.update("be", n) is not None for n in range(7)] == [False] * 7
+    timed.update("be", 1)
+    clock.advance(39)
+    keeper.tick()
+    assert timed.accounts().submitted == 0
+    slow.open_gate()
+    keeper.flush()  # the queue is empty: the intervals shrink back at each question
+    keeper.tick()
+    keeper.flush()
+    assert timed.accounts().durable == 1
+    assert [counted.update("be", n) is not None for n in range(2)] == [True, False]

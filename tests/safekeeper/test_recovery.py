@@ -201,6 +201,15 @@ def test_one_corrupt_checkpoint_does_not_stop_the_rest(memory: ckpt.Backend, ope
         words.load("0002")
 
 
+def test_a_recovered_key_is_no_longer_blind(faulty: FaultyBackend, open_keeper: Any) -> None:
+    fill(faulty.inner, 3)
+    words = open_keeper(faulty).namespace("words", on_unavailable="blank")
+    faulty.fail(ckpt.BackendUnavailableError("down"), methods=["get_many"], times=1)
+    assert words.load("0001") is None
+    assert words.recover().wait(10)
+    words.save("0001", words.load("0001") + 1).result(5)
+
+
 def test_an_exception_in_on_progress_is_harmless(memory: ckpt.Backend, open_keeper: Any, caplog: Any) -> None:
     fill(memory, 5)
     keeper = open_keeper(memory)
