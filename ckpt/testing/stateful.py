@@ -99,6 +99,8 @@ class BackendMachine(RuleBasedStateMachine):
         refusal: type[Exception] | None = None
         if space.plain:
             refusal = UnsupportedError
+        elif version < space.truncated_below:
+            refusal = VersionNotFoundError
         elif base is not None and space.commits[base].version >= version:
             refusal = ConfigError
         elif base is None and space.tip and version <= space.tip_version and not space.can_replace(version):

@@ -230,6 +230,9 @@ class VersionConformance(BackendHarness):
         assert state(backend) == {b"a": b"9", b"b": b"2"}
         with pytest.raises(VersionNotFoundError):
             backend.scan("store", version=5)
+        with pytest.raises(VersionNotFoundError):
+            backend.commit("store", 5, {b"a": b"5"})
+        assert state(backend) == {b"a": b"9", b"b": b"2"}
 
     def test_truncate_beyond_the_tip_is_refused(self, backend: Backend) -> None:
         backend.commit("store", 2, {b"a": b"2"})
