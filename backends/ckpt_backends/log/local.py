@@ -31,7 +31,9 @@ from typing import ClassVar
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
 from ckpt_backends.log.frame import MAGIC as FRAME_MAGIC
-from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader
+from ckpt_backends.log.frame import BadFrameError
+from ckpt_backends.log.runs import MAX_SEGMENTS
+from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader, UnbegunSegmentError
 from ckpt_backends.log.storage import Buffers
 
 _DATA_START = 4096
@@ -48,6 +50,9 @@ class LocalStorage:
     """A directory on a local or POSIX-like shared filesystem."""
 
     data_start = _DATA_START
+    tears = True
+    unindexed_segments = small_segments = MAX_SEGMENTS
+    small_bytes = 0
 
     def __init__(self, path: str, *, segment_bytes: int, read_only: bool, disk: Disk | None = None) -> None:
         self.path = os.path.abspath(path)
@@ -63,7 +68,9 @@ class LocalStorage:
         """Every segment that somebody still reads: one object each, so that its end means the end of all."""
         self._mutex = threading.Lock()
         self._unsynced: dict[int, int] = {}
-        """Segment number → descriptor of every segment that was written since it was last synced."""
+        """Segment number → descriptor of every segment that holds bytes which no sync has covered yet."""
+        self._syncing: dict[int, int] = {}
+        self._failed_sync: OSError | None = None
         self._fd: int | None = None
         self._number = 0
         self._size = 0
@@ -136,6 +143,10 @@ class LocalStorage:
             fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
             try:
                 return SegmentHeader.decode(self._disk.pread(fd, HEADER_BYTES, 0))
+            except BadFrameError as error:
+                if self._disk.pread(fd, len(FRAME_MAGIC), _DATA_START) != FRAME_MAGIC:
+                    raise UnbegunSegmentError(str(error)) from None
+                raise
             finally:
                 self._disk.close(fd)
 
@@ -145,8 +156,10 @@ class LocalStorage:
             if segment is not None:
                 self._mapped.move_to_end(number)
                 return segment
-            segment = self._alive.get(number) or self._map(number, seed)
-            self._remember(segment)
+            segment = self._alive.get(number)
+            if segment is None or not segment.retired:
+                segment = segment or self._map(number, seed)
+                self._remember(segment)
             return segment
 
     def _remember(self, segment: Segment) -> None:
@@ -172,7 +185,8 @@ class LocalStorage:
                 fcntl.flock(fd, fcntl.LOCK_SH)
                 if os.stat(path).st_ino != os.fstat(fd).st_ino:
                     raise FileNotFoundError(errno.ENOENT, "the segment was just recycled")
-            mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+            # A crash may leave a file without any bytes, which cannot be mapped.
+            mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
         except (OSError, ValueError) as error:
             raise BackendUnavailableError(f"{path} cannot be mapped: {error}") from error
         finally:
@@ -195,13 +209,17 @@ class LocalStorage:
                 self._disk.close(fd)
                 raise
         with self._mutex:
-            if self._fd is not None and self._number not in self._unsynced:
+            if self._fd is not None and not self._is_waiting(self._number):
                 self._disk.close(self._fd)
             self._fd, self._number = fd, header.number
             self._size = len(segment.buffer)
             self._touched = self._size if recycled else _DATA_START
             self._remember(segment)
         return segment
+
+    def _is_waiting(self, number: int) -> bool:
+        """Whether the segment's descriptor is in the care of the next sync, or of the one that runs."""
+        return number in self._unsynced or number in self._syncing
 
     def prepare(self) -> None:
         if self._spares or self._closed:
@@ -253,10 +271,13 @@ class LocalStorage:
 
     def write(self, buffers: Buffers, offset: int) -> None:
         assert self._fd is not None
-        with self._errors("write to", self._segment_path(self._number)):
+        try:
+            with self._errors("write to", self._segment_path(self._number)):
+                self._disk.pwrite(self._fd, self._with_zeros(buffers, offset), offset)
+        finally:
+            # Listed after the write: a sync that takes the segment off the list covers all of it.
             with self._mutex:
                 self._unsynced[self._number] = self._fd
-            self._disk.pwrite(self._fd, self._with_zeros(buffers, offset), offset)
 
     def _with_zeros(self, buffers: Buffers, offset: int) -> Buffers:
         """Small frames at a place that was never written take zeros along, for the frames after them.
@@ -342,24 +363,43 @@ class LocalStorage:
 
     def sync(self) -> None:
         with self._mutex:
-            unsynced = dict(self._unsynced)
-        for number, fd in sorted(unsynced.items()):
+            self._syncing, self._unsynced = self._unsynced, {}
+        for number, fd in sorted(self._syncing.items()):
             with self._errors("sync", self._segment_path(number)):
                 try:
+                    if self._failed_sync is not None:
+                        raise self._failed_sync
                     self._disk.sync(fd)
-                except OSError:
-                    with contextlib.suppress(OSError):
-                        os.close(os.open(self._failed_sync_path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+                except OSError as error:
+                    self._note_failed_sync(error)
                     raise
-            with self._mutex:
-                # The current segment stays listed: it may have been written to during the sync.
-                if number != self._number and self._unsynced.pop(number, None) is not None:
-                    self._disk.close(fd)
+        with self._mutex:
+            done, self._syncing = self._syncing, {}
+            unused = [
+                fd for number, fd in done.items() if number != self._number and number not in self._unsynced
+            ]
+        for fd in unused:
+            self._disk.close(fd)
+
+    def _note_failed_sync(self, error: OSError) -> None:
+        """From now on no sync succeeds: the kernel may have forgotten what it could not write."""
+        self._failed_sync = error
+        with self._mutex:
+            self._unsynced = {**self._syncing, **self._unsynced}
+            self._syncing = {}
+        with contextlib.suppress(OSError):
+            os.close(os.open(self._failed_sync_path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+
+    def first_unsynced(self) -> int | None:
+        return None  # after a failed sync the kernel does not say what reached the disk
+
+    def drop_unsynced(self) -> bool:
+        return False  # only the next writer can tell, when it reads the tail
 
     def retire(self, segment: Segment) -> None:
         with self._mutex:
+            segment.retired = True
             self._mapped.pop(segment.number, None)
-            self._alive.pop(segment.number, None)
         weakref.finalize(segment, self._free, segment.number).atexit = False
 
     def _free(self, number: int) -> None:
@@ -399,11 +439,13 @@ class LocalStorage:
             self._disk.replace_file(path, buffers)
 
     def read_index_file(self, name: str) -> memoryview:
-        fd = self._disk.open(os.path.join(self._index_dir, name), os.O_RDONLY)
-        try:
-            return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
-        finally:
-            self._disk.close(fd)
+        path = os.path.join(self._index_dir, name)
+        with self._errors("read", path, passing=FileNotFoundError):
+            fd = self._disk.open(path, os.O_RDONLY)
+            try:
+                return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b"")
+            finally:
+                self._disk.close(fd)
 
     def remove_index_files(self, keep: set[str]) -> None:
         for name in os.listdir(self._index_dir):
@@ -412,21 +454,21 @@ class LocalStorage:
                     self._disk.unlink(os.path.join(self._index_dir, name))
 
     def read_manifest(self) -> bytes | None:
+        path = os.path.join(self.path, "MANIFEST")
         try:
-            fd = self._disk.open(os.path.join(self.path, "MANIFEST"), os.O_RDONLY)
-        except OSError as error:
-            if error.errno in _GONE:
-                return None
-            raise BackendUnavailableError(f"{self.path}/MANIFEST cannot be read: {error.strerror}") from error
-        try:
-            return self._disk.pread(fd, os.fstat(fd).st_size, 0)
-        finally:
-            self._disk.close(fd)
+            with self._errors("read", path, passing=FileNotFoundError):
+                fd = self._disk.open(path, os.O_RDONLY)
+                try:
+                    return self._disk.pread(fd, os.fstat(fd).st_size, 0)
+                finally:
+                    self._disk.close(fd)
+        except FileNotFoundError:
+            return None
 
     def replace_manifest(self, data: bytes) -> None:
         with self._errors("write", self.path):
             self._disk.replace_file(os.path.join(self.path, "MANIFEST"), [data])
-            if os.path.exists(self._failed_sync_path):
+            if self._failed_sync is None and os.path.exists(self._failed_sync_path):
                 self._disk.unlink(self._failed_sync_path)
 
     def fingerprint(self) -> object:
@@ -460,8 +502,9 @@ class LocalStorage:
             return
         self._closed = True
         with self._mutex:
-            fds = {*self._unsynced.values(), *([self._fd] if self._fd is not None else [])}
-            self._unsynced.clear()
+            fds = {*self._unsynced.values(), *self._syncing.values()}
+            fds |= {self._fd} if self._fd is not None else set()
+            self._unsynced, self._syncing = {}, {}
             self._fd = None
             self._mapped.clear()
         for fd in fds:
@@ -469,8 +512,8 @@ class LocalStorage:
         if self._lock_fd is not None:
             os.close(self._lock_fd)
 
-    def _errors(self, action: str, path: str) -> _Translated:
-        return _Translated(action, path)
+    def _errors(self, action: str, path: str, *, passing: type[OSError] | None = None) -> _Translated:
+        return _Translated(action, path, passing)
 
 
 class _Translated(contextlib.AbstractContextManager[None]):
@@ -484,10 +527,12 @@ class _Translated(contextlib.AbstractContextManager[None]):
         errno.EIO: "the disk reports an I/O error: check its health before going on",
     }
 
-    def __init__(self, action: str, path: str) -> None:
-        self._action, self._path = action, path
+    def __init__(self, action: str, path: str, passing: type[OSError] | None) -> None:
+        self._action, self._path, self._passing = action, path, passing
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._passing is not None and isinstance(error, self._passing):
+            return
         if isinstance(error, OSError):
             why = self._ADVICE.get(error.errno or 0, error.strerror or str(error))
             raise BackendUnavailableError(f"cannot {self._action} {self._path}: {why}") from error

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ckpt.errors import CorruptRecordError
+from ckpt_backends.log.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from ckpt_backends.log.frame import BadFrameError, Frame, find_next_frame
 from ckpt_backends.log.manifest import Damage, Position
-from ckpt_backends.log.segment import Segment, SegmentHeader, segment_seed
+from ckpt_backends.log.segment import Segment, SegmentHeader, UnbegunSegmentError, segment_seed
 from ckpt_backends.log.storage import Storage
 
 Apply = Callable[[list[Frame]], None]
@@ -33,16 +34,23 @@ class Replayed:
     """Segments that hold nothing but frames that were never acknowledged."""
     ends: dict[int, int] = field(default_factory=dict)
     """Where the frames of each walked segment end."""
+    bad_headers: list[int] = field(default_factory=list)
+    """Walked segments whose header cannot be trusted; their frames say what it would."""
+    listed: list[int] = field(default_factory=list)
+    """The segments that existed when the walk began; what came later was not seen."""
 
 
 def find_log_id(storage: Storage, numbers: list[int]) -> int | None:
     """The id of the log from its segments; None if there are none."""
+    damaged = False
     for number in reversed(numbers):
         try:
             return storage.header(number).log_id
+        except UnbegunSegmentError:
+            continue  # a crash came between its creation and its first frame
         except BadFrameError:
-            continue
-    if numbers:
+            damaged = True
+    if damaged:
         raise CorruptRecordError(
             f"no segment of {storage.address} has an intact header and the manifest is unreadable; "
             "restore one of them from a backup"
@@ -55,7 +63,8 @@ class Replay:
 
     def __init__(self, storage: Storage, log_id: int, start: Position | None, durable: int) -> None:
         self._storage, self._log_id, self._start = storage, log_id, start
-        existing = [n for n in storage.numbers() if start is None or n >= start.segment]
+        self._listed = storage.numbers()
+        existing = [n for n in self._listed if start is None or n >= start.segment]
         self._headers = {n: self._header(n) for n in existing}
         self._numbers = self._chain(existing)
         self._durable = max(durable, self._find_durable())
@@ -69,14 +78,10 @@ class Replay:
         start = self._start
         for place, number in enumerate(self._numbers):
             segment = self._segment(number)
-            header = self._headers[number]
             if start is not None and number == start.segment:
                 offset, expected = start.offset, start.sequence
             else:
-                offset, expected = (
-                    segment.data_start,
-                    header.first_sequence if header else self._tail.sequence,
-                )
+                offset, expected = segment.data_start, self._first(number) or self._tail.sequence
                 if not self._batch:
                     self._tail = Position(number, offset, expected)
             following = self._numbers[place + 1] if place + 1 < len(self._numbers) else None
@@ -90,6 +95,8 @@ class Replay:
             damages=self._damages,
             discarded=[n for n in self._headers if n > tail.segment] if self._numbers else [],
             ends=self._ends,
+            bad_headers=[n for n in self._ends if self._headers[n] is None],
+            listed=self._listed,
         )
 
     # -- one segment -----------------------------------------------------------------------------
@@ -108,20 +115,28 @@ class Replay:
                 if not frame.continues:
                     self._apply_batch(apply, Position(segment.number, offset, expected))
                 continue
-            if expected > self._durable:
+            if sealed is None and self._first(following) == expected:
+                break  # the next segment goes on from here; only its header does not say so
+            if expected > self._durable and self._storage.tears:
                 self._ends[segment.number] = offset
-                unsealed_end = sealed is None and following is not None and self._first(following) == expected
-                return not unsealed_end
+                return True
             # Frames of an interrupted batch that are intact still count: they were acknowledged.
             found = find_next_frame(segment.buffer, offset + 1, limit, segment.seed)
             while found is not None and found.sequence <= expected:
                 found = find_next_frame(segment.buffer, found.offset + 1, limit, segment.seed)
             end = found.offset if found else limit
-            last = found.sequence - 1 if found else self._last_before(following)
+            last = found.sequence - 1 if found else self._last_before(following, expected, end - offset)
             self._damages.append(Damage(segment.number, offset, end, last, frame))
             offset, expected = end, last + 1
             self._apply_batch(apply, Position(segment.number, offset, expected))
         self._ends[segment.number] = offset
+        if sealed is None or offset >= sealed:
+            return False
+        if expected > self._durable and self._storage.tears:
+            return True
+        last = self._last_before(following, expected, sealed - offset)
+        self._damages.append(Damage(segment.number, offset, sealed, last, "the segment was cut short"))
+        self._apply_batch(apply, Position(segment.number, sealed, last + 1))
         return False
 
     def _apply_batch(self, apply: Apply, tail: Position) -> None:
@@ -170,12 +185,14 @@ class Replay:
         return chain[::-1]
 
     def _has_frames(self, number: int) -> bool:
+        return self._first_frame(number) is not None
+
+    def _first_frame(self, number: int) -> Frame | None:
         segment = self._segment(number)
         try:
-            Frame(segment.buffer, segment.data_start, segment.seed)
+            return Frame(segment.buffer, segment.data_start, segment.seed)
         except BadFrameError:
-            return False
-        return True
+            return None
 
     def _segment(self, number: int) -> Segment:
         return self._storage.segment(number, segment_seed(self._log_id, number))
@@ -184,13 +201,21 @@ class Replay:
         header = self._headers[following] if following is not None else None
         return header.previous_end if header is not None and header.previous == number else None
 
-    def _first(self, number: int) -> int | None:
-        header = self._headers[number]
-        return header.first_sequence if header else None
+    def _first(self, number: int | None) -> int | None:
+        """The sequence of a segment's first frame, also if its header is damaged."""
+        if number is None:
+            return None
+        if (header := self._headers[number]) is not None:
+            return header.first_sequence
+        frame = self._first_frame(number)
+        return frame.sequence if frame is not None else None
 
-    def _last_before(self, following: int | None) -> int:
-        first = self._first(following) if following is not None else None
-        return first - 1 if first is not None else self._durable
+    def _last_before(self, following: int | None, expected: int, damaged_bytes: int) -> int:
+        first = self._first(following)
+        if first is not None or self._storage.tears:
+            return first - 1 if first is not None else self._durable
+        # The end of the last segment: so many frames at most can have stood there.
+        return max(self._durable, expected + damaged_bytes // FRAME_HEADER_BYTES)
 
     def _find_durable(self) -> int:
         """The highest sequence that a frame near the end of the log knew to be durable."""

@@ -8,7 +8,7 @@ from ckpt.backend import BadRecord, RepairReport
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
 from ckpt_backends.log.manifest import Damage
-from ckpt_backends.log.replay import Replay
+from ckpt_backends.log.replay import Replay, Replayed
 from ckpt_backends.log.runs import IndexDamagedError, pack_location
 from ckpt_backends.log.segment import Segment
 
@@ -26,7 +26,8 @@ def verify_log(engine: Engine) -> Iterator[BadRecord]:
 
     with engine.lock:
         replayed = Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
-        damages = {(d.segment, d.start): d for d in [*engine.damages, *replayed.damages]}
+        headers = _bad_headers(engine, replayed)
+        damages = {(d.segment, d.start): d for d in [*engine.damages, *replayed.damages, *headers]}
         skips = list(engine.catalog.skips)
     for damage in damages.values():
         if not _is_skipped(damage, skips) and damage.segment in engine.live:
@@ -39,6 +40,13 @@ def verify_log(engine: Engine) -> Iterator[BadRecord]:
             run.all_locations()
         except IndexDamagedError as error:
             yield BadRecord(f"{address} index", str(error))
+
+
+def _bad_headers(engine: Engine, replayed: Replayed) -> list[Damage]:
+    """Damaged segment headers: no record is lost with one, because frames say the same."""
+    end = engine.storage.data_start
+    reason = "the segment header does not match its checksum; its records are not affected"
+    return [Damage(n, 0, end, 0, reason) for n in replayed.bad_headers if n in engine.live]
 
 
 def _is_skipped(damage: Damage, skips: list[tuple[int, int, int]]) -> bool:
@@ -78,7 +86,11 @@ def repair_log(engine: Engine) -> RepairReport:
         for damage in engine.damages:
             folder = _quarantine(engine, engine.records.segment(damage.segment), damage.start, damage.end)
             ranges.append((damage.segment, damage.start, damage.end))
-        for frame in _frames_with_bad_values(engine):
+        frames, headers = _frames_with_bad_values(engine)
+        for damage in headers:
+            folder = _quarantine(engine, engine.records.segment(damage.segment), damage.start, damage.end)
+            ranges.append((damage.segment, damage.start, damage.end))
+        for frame in frames:
             segment = frame.owner
             assert isinstance(segment, Segment)
             folder = _quarantine(engine, segment, frame.offset, frame.end)
@@ -86,10 +98,10 @@ def repair_log(engine: Engine) -> RepairReport:
             deletes.extend(_deletes_of_bad_values(engine, frame, segment.number))
         engine.catalog.retired |= engine.lost
         engine.catalog.skips.extend(ranges)
-        sequence = engine.append(
+        repaired = engine.append(
             [*deletes, engine.control({"op": "catalog", "catalog": engine.catalog.dump()})]
         )
-        engine.wait_durable(sequence)
+        engine.wait_durable(repaired)
         engine.rebuild()
         kept = sum(s.records for s in engine.summaries.values())
     return RepairReport(kept, tuple(problems), folder)
@@ -100,14 +112,15 @@ def _quarantine(engine: Engine, segment: Segment, start: int, end: int) -> str:
     return engine.storage.quarantine(name, bytes(segment.buffer[start:end]))
 
 
-def _frames_with_bad_values(engine: Engine) -> list[Frame]:
+def _frames_with_bad_values(engine: Engine) -> tuple[list[Frame], list[Damage]]:
     found: list[Frame] = []
 
     def check(batch: list[Frame]) -> None:
         found.extend(f for f in batch if _bad_records(engine, f))
 
-    Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
-    return found
+    replayed = Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
+    headers = _bad_headers(engine, replayed)
+    return found, [h for h in headers if not _is_skipped(h, engine.catalog.skips)]
 
 
 def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Body]:

@@ -32,6 +32,10 @@ HEADER = struct.Struct("<8sIIQQQQQQ")
 HEADER_BYTES = HEADER.size
 
 
+class UnbegunSegmentError(BadFrameError):
+    """A segment without a header and without frames: a crash came while it was made."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
     """What a segment says about itself and its predecessor."""
@@ -84,7 +88,9 @@ class Segment:
     Its storage learns from a finalizer that nobody does any more.
     """
 
-    __slots__ = ("__weakref__", "buffer", "data_start", "number", "seed")
+    __slots__ = ("__weakref__", "buffer", "data_start", "number", "retired", "seed")
 
     def __init__(self, number: int, seed: int, data_start: int, buffer: memoryview) -> None:
         self.number, self.seed, self.data_start, self.buffer = number, seed, data_start, buffer
+        self.retired = False
+        """The log needs it no more; its memory is readable as long as somebody holds this object."""

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ckpt.errors import BackendUnavailableError, CorruptRecordError
 from ckpt_backends.log.segment import Segment, SegmentHeader
 
 Buffers = Sequence["bytes | memoryview"]
+
+
+class LostRaceError(BackendUnavailableError):
+    """Another writer was first. Nothing that was unsynced is stored; look at the log anew and try again."""
+
+
+class SegmentGoneError(CorruptRecordError):
+    """A segment that the log needed is gone: lost, or retired by another writer since one last looked."""
 
 
 class Storage(Protocol):
@@ -22,6 +31,13 @@ class Storage(Protocol):
     data_start: int
     """Where frames start in a segment."""
     segment_bytes: int
+    tears: bool
+    """A crash may leave part of a write behind. Otherwise all that can be read was written on purpose."""
+    unindexed_segments: int
+    """How many segments may be unknown to the index files before these are due."""
+    small_bytes: int
+    """A segment below this is worth rewriting whatever it holds, once there are `small_segments` of them."""
+    small_segments: int
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -29,7 +45,7 @@ class Storage(Protocol):
         """The segments that exist now, ascending."""
 
     def header(self, number: int) -> SegmentHeader:
-        """A segment's header; BadFrameError if it cannot be trusted."""
+        """A segment's header; BadFrameError if it cannot be trusted, UnbegunSegmentError if it has no frame."""
 
     def segment(self, number: int, seed: int) -> Segment:
         """A segment to read; CorruptRecordError if it is gone, BackendUnavailableError if out of reach."""
@@ -66,6 +82,12 @@ class Storage(Protocol):
 
     def sync(self) -> None:
         """Return when everything written before the call is on stable storage. Callers serialise it."""
+
+    def first_unsynced(self) -> int | None:
+        """The sequence from which frames are known not to be on stable storage; None if nobody knows."""
+
+    def drop_unsynced(self) -> bool:
+        """Forget what was written and not synced; False if there was nothing."""
 
     def retire(self, segment: Segment) -> None:
         """The log does not need this segment any more; free it once no reader holds it."""
