@@ -27,12 +27,13 @@ from ckpt.backend import (
 )
 from ckpt.config import Address, Durability, build_options
 from ckpt.disk import Disk
-from ckpt.errors import ConfigError, CorruptRecordError, UnsupportedError
+from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import Commit, History, require_plain
 from ckpt_backends.log.catalog import NamespaceState, commit_meta
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Kind, build_body, split_batch
+from ckpt_backends.log.index import Live
 from ckpt_backends.log.local import LocalStorage
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.runs import (
@@ -124,6 +125,7 @@ class EngineBackend(Backend):
                 for name, puts, deletes, expires_ms in prepared:
                     state = self._engine.catalog.by_name.get(name)
                     require_plain(name, state is not None and state.history is not None)
+                    self._require_owner(name)
                     if state is None:
                         if not puts:
                             continue
@@ -135,12 +137,12 @@ class EngineBackend(Backend):
                         )
                 if not bodies:
                     return
-                sequence = self._engine.append(bodies)
+                ticket = self._engine.append(bodies)
             except BaseException:
                 self._undo_create(created)
                 raise
         if self._durable_writes:
-            self._engine.wait_durable(sequence)
+            self._engine.wait_durable(ticket)
 
     def _create(self, name: str, bodies: list[Body], created: list[NamespaceState]) -> NamespaceState:
         state = self._engine.catalog.create(name)
@@ -162,7 +164,8 @@ class EngineBackend(Backend):
         commit_id: str | None = None,
     ) -> dict[bytes, bytes]:
         wanted = list(dict.fromkeys(check_keys(keys)))
-        return self._read(lambda: self._get_many(check_namespace(namespace), wanted, version, commit_id))
+        check_namespace(namespace)
+        return self._read(lambda: self._get_many(namespace, wanted, version, commit_id), namespace)
 
     def _get_many(
         self, namespace: str, keys: list[bytes], version: int | None, commit_id: str | None
@@ -201,12 +204,13 @@ class EngineBackend(Backend):
     ) -> Iterator[tuple[bytes, bytes]]:
         check_namespace(namespace)
         check_prefix(prefix)
-        locations = self._read(lambda: self._locations(namespace, version, commit_id))
+        life = self._engine.life
+        locations = self._read(lambda: self._locations(namespace, version, commit_id), namespace)
         # Holding the segments keeps garbage collection from reusing them under the scan.
         segments = {
             n: self._engine.records.segment(n) for n in set((locations >> np.uint64(SEGMENT_SHIFT)).tolist())
         }
-        return self._scan(locations, prefix, segments)
+        return self._scan(locations, prefix, segments, life)
 
     def _locations(self, namespace: str, version: int | None, commit_id: str | None) -> U64:
         engine = self._engine
@@ -222,10 +226,18 @@ class EngineBackend(Backend):
             sight = state.sight(state.history.resolve(version, commit_id))
             return engine.index.layered_locations(state.id, sight, engine.live)
 
-    def _scan(self, locations: U64, prefix: bytes, segments: object) -> Iterator[tuple[bytes, bytes]]:
-        records = self._engine.records
+    def _scan(
+        self, locations: U64, prefix: bytes, segments: object, life: int
+    ) -> Iterator[tuple[bytes, bytes]]:
+        engine = self._engine
+        records = engine.records
         for location in locations.tolist():
             require_open(self._closed, self.address)
+            if engine.life != life:
+                raise BackendUnavailableError(
+                    f"{self.address}: another writer was first while a scan was seeing our unsaved writes; "
+                    "scan again"
+                )
             frame = records.frame(location)
             key = frame.key(location & RECORD_MASK)
             if not key.startswith(prefix):
@@ -246,25 +258,48 @@ class EngineBackend(Backend):
             raise versions_need_commits(namespace)
         History().resolve(version, commit_id)
 
-    def _read(self, question: Callable[[], Answer]) -> Answer:
-        """Ask; with a damaged index rebuild it and ask again; as a reader, look where the log is now."""
+    def _read(self, question: Callable[[], Answer], namespace: str | None = None) -> Answer:
+        """Ask the log as it is now; with a damaged index rebuild it and ask again."""
         require_open(self._closed, self.address)
-        live = self._engine.live
-        try:
-            if self._engine.storage.read_only:
-                self._engine.refresh()
-            return question()
-        except IndexDamagedError:
+        engine = self._engine
+        self._look(namespace)
+        tried_again = False
+        while True:
+            turn, live = engine.turn, engine.live
+            if turn & 1:
+                with engine.lock:  # another thread is replacing what we are about to look at
+                    continue
+            try:
+                answer = question()
+            except Exception as error:
+                if engine.turn != turn:
+                    continue
+                if tried_again or not self._can_ask_again(error, live):
+                    raise
+                tried_again = True
+            else:
+                if engine.turn == turn:
+                    return answer
+
+    def _look(self, namespace: str | None) -> None:
+        """See what others have written; `namespace` is the one that is asked about, None is all."""
+        del namespace
+        if self._engine.storage.read_only:
+            self._engine.refresh()
+
+    def _can_ask_again(self, error: Exception, live: Live) -> bool:
+        """Mend or look up what a question stumbled over; False if that changes nothing."""
+        if isinstance(error, IndexDamagedError):
             with self._maintenance.paused():
                 self._engine.rebuild()
-            return question()
-        except CorruptRecordError:
-            # A segment may have been retired between finding a record in it and reading it.
-            if self._engine.storage.read_only:
-                self._engine.reload()
-            elif self._engine.live is live:
-                raise
-            return question()
+            return True
+        if not isinstance(error, CorruptRecordError):
+            return False
+        # A segment may have been retired between finding a record in it and reading it.
+        if self._engine.storage.read_only:
+            self._engine.reload()
+            return True
+        return self._engine.live is not live
 
     # -- versioned namespaces --------------------------------------------------------------------
 
@@ -289,6 +324,8 @@ class EngineBackend(Backend):
             state = engine.namespace(namespace)
             bodies: list[Body] = []
             created: list[NamespaceState] = []
+            if state is None or state.history is None:
+                self._require_owner(namespace)
             if state is not None and state.history is None:
                 self._require_no_keys(state)
                 bodies.append(engine.control({"op": "drop", "id": state.id}))
@@ -307,12 +344,12 @@ class EngineBackend(Backend):
                 for number, (keys, values, removed) in enumerate(parts, 1):
                     said = meta if number == len(parts) else b""
                     bodies.append(build_body(Kind.COMMIT, state.id, keys, values, removed, meta=said))
-                sequence = engine.append(bodies, commit=commit)
+                ticket = engine.append(bodies, commit=commit)
             except BaseException:
                 self._undo_create(created)
                 raise
         if self._durable_writes:
-            engine.wait_durable(sequence)
+            engine.wait_durable(ticket)
         return commit.id
 
     def _require_no_keys(self, state: NamespaceState) -> None:
@@ -355,12 +392,12 @@ class EngineBackend(Backend):
                 raise versions_need_commits(namespace)
             truncation = (state.history if state and state.history else History()).plan_truncation(keep_from)
             assert state is not None
-            sequence = engine.append(
+            ticket = engine.append(
                 [engine.control({"op": "truncate", "id": state.id, "keep_from": keep_from})]
             )
             state.truncate(truncation)
         if self._durable_writes:
-            engine.wait_durable(sequence)
+            engine.wait_durable(ticket)
 
     # -- namespaces and their owners -------------------------------------------------------------
 
@@ -379,13 +416,15 @@ class EngineBackend(Backend):
         with engine.lock:
             engine.require_writable()
             state = engine.catalog.by_name.get(namespace)
+            if state is None or state.history is None:
+                self._require_owner(namespace)
             if state is None:
                 return
             dropped = {"op": "drop", "id": state.id}
-            sequence = engine.append([engine.control(dropped)])
-            engine.catalog.apply(sequence, dropped)
+            ticket = engine.append([engine.control(dropped)])
+            engine.catalog.apply(ticket.sequence, dropped)
         if self._durable_writes:
-            engine.wait_durable(sequence)
+            engine.wait_durable(ticket)
 
     def claim(self, namespace: str) -> Epoch:
         require_open(self._closed, self.address)
@@ -396,13 +435,21 @@ class EngineBackend(Backend):
             state = engine.catalog.by_name.get(namespace)
             if state is not None and state.history is not None:
                 raise UnsupportedError(f"namespace {namespace!r} is versioned: it has branches, not an owner")
-            claimed = {"op": "claim", "epoch": engine.catalog.last_epoch + 1}
-            sequence = engine.append([engine.control(claimed)])
-            engine.catalog.apply(sequence, claimed)
+            claimed = self._claim_of(namespace, engine.catalog.last_epoch + 1)
+            ticket = engine.append([engine.control(claimed)])
+            engine.catalog.apply(ticket.sequence, claimed)
             epoch = Epoch(engine.catalog.last_epoch)
         if self._durable_writes:
-            engine.wait_durable(sequence)
+            engine.wait_durable(ticket)
         return epoch
+
+    def _claim_of(self, namespace: str, epoch: int) -> dict[str, Any]:
+        """What the log says of a claim; who owns the namespace matters only where writers share a store."""
+        del namespace
+        return {"op": "claim", "epoch": epoch}
+
+    def _require_owner(self, namespace: str) -> None:
+        """Raise FencedError if this handle may not write to a plain namespace. Callers hold the lock."""
 
     def release(self, namespace: str) -> None:
         # One process writes to a log at a time, and a claim ends with it: there is nobody to tell.
@@ -415,7 +462,7 @@ class EngineBackend(Backend):
         require_open(self._closed, self.address)
         if not self._engine.storage.read_only:
             self._engine.require_writable()
-            self._engine.wait_durable(self._engine.next_sequence - 1)
+            self._engine.wait_durable(self._engine.everything())
 
     def close(self) -> None:
         if self._closed:

@@ -118,6 +118,10 @@ class Catalog:
         self.next_id = 1
         self.last_epoch = 0
         """One counter for all namespaces: epochs rise also when one is dropped and made again."""
+        self.owners: dict[str, tuple[int, str]] = {}
+        """Epoch and owner of every plain namespace that was claimed where writers share a store."""
+        self.retired_ms = 0
+        """When segments were last retired, in milliseconds since 1970."""
         self.retired: set[int] = set()
         """Segments that hold nothing the log needs, whether or not their files are gone yet."""
         self.skips: list[tuple[int, int, int]] = []
@@ -149,6 +153,11 @@ class Catalog:
                     state.truncate(state.history.plan_truncation(control["keep_from"]))
             case "claim":
                 self.last_epoch = max(self.last_epoch, control["epoch"])
+                if "owner" in control:
+                    self.owners[control["name"]] = (control["epoch"], control["owner"])
+            case "release":
+                if self.owners.get(control["name"], (0, ""))[0] == control["epoch"]:
+                    self.owners[control["name"]] = (control["epoch"], "")
             case "snapshot":
                 if state := self.by_id.get(control["id"]):
                     state.snapshot_layer, state.snapshot_sequence = control["layer"], control["sequence"]
@@ -167,7 +176,9 @@ class Catalog:
             "namespaces": [s.dump() for s in self.by_id.values()],
             "next_id": self.next_id,
             "last_epoch": self.last_epoch,
+            "owners": {name: list(owner) for name, owner in self.owners.items()},
             "retired": sorted(self.retired),
+            "retired_ms": self.retired_ms,
             "skips": [list(s) for s in self.skips],
         }
 
@@ -179,7 +190,9 @@ class Catalog:
         self.last_epoch = max(self.last_epoch, dumped["last_epoch"])
         for row in dumped["namespaces"]:
             self._put(NamespaceState.load(row))
+        self.owners = {name: (epoch, owner) for name, (epoch, owner) in dumped["owners"].items()}
         self.retired = set(dumped["retired"])
+        self.retired_ms = dumped["retired_ms"]
         self.skips = [(s, a, b) for s, a, b in dumped["skips"]]
 
 

@@ -5,8 +5,8 @@ sequence (or, in versioned namespaces, the rules of layers and snapshots) decide
 
 - A record that moves is appended only if nothing newer of its key was written meanwhile, checked under the
   lock that orders appends.
-- A delete hides older puts of its key that still lie in older segments. It is dropped only from the oldest
-  segment; anywhere else it moves too. An expired put moves as a delete for the same reason.
+- A delete hides older puts of its key that still lie in older segments. It is dropped only where all
+  older segments go too; anywhere else it moves. An expired put moves as a delete for the same reason.
 - Moved records of versioned namespaces keep their layer, or take that of the floor that shows them.
 - Deletes of versioned namespaces go away with a *snapshot*: a copy of all that the floor shows, after which
   older records at or below the floor count no more.
@@ -37,7 +37,8 @@ class Collector:
         self._engine = engine
         self._needed = np.sort(needed)
         self._written = 0
-        self._last = 0
+        self._last = engine.everything()
+        self._unsynced = 0
 
     def collect(self, select: float) -> int:
         """Retire segments of which less than `select` is needed; how many bytes that took to write."""
@@ -59,13 +60,21 @@ class Collector:
                 for number, summary in engine.summaries.items()
                 if number < tail
             }
-        victims = sorted((n for n, share in shares.items() if share < select), key=lambda n: shares[n])
+            small = engine.small_segments(before=tail)
+        merge_small = set(small) if len(small) >= engine.storage.small_segments else set()
+        victims = sorted(
+            (n for n, share in shares.items() if share < select or n in merge_small), key=lambda n: shares[n]
+        )
         if not victims:
             return 0
         self._snapshot_namespaces(set(victims))
-        oldest = min(engine.live.numbers)
+        # All victims are retired at once, so what a delete hides in another victim needs no hiding.
+        oldest_kept = min(engine.live.numbers.difference(victims), default=tail)
         for number in victims:
-            self._empty(number, drop_deletes=number == oldest)
+            self._empty(number, drop_deletes=number < oldest_kept)
+            if self._unsynced >= engine.storage.segment_bytes:
+                engine.wait_durable(self._last)
+                self._unsynced = 0
         self._retire(victims)
         return self._written
 
@@ -74,9 +83,10 @@ class Collector:
         with engine.lock:
             existing = set(engine.storage.numbers())
             engine.catalog.retired = {n for n in engine.catalog.retired if n in existing} | set(victims)
+            engine.catalog.retired_ms = int(self._clock() * 1000)
             # Frames that a full replay would need to know namespaces and histories may lie in the victims.
-            sequence = engine.append([engine.control({"op": "catalog", "catalog": engine.catalog.dump()})])
-        engine.wait_durable(sequence)
+            retired = engine.append([engine.control({"op": "catalog", "catalog": engine.catalog.dump()})])
+        engine.wait_durable(retired)
         engine.retire(victims)
 
     # -- moving records --------------------------------------------------------------------------
@@ -150,6 +160,7 @@ class Collector:
         if body.count:
             self._last = self._engine.append([body])
             self._written += body.frame_bytes
+            self._unsynced += body.frame_bytes
 
     # -- snapshots -------------------------------------------------------------------------------
 
@@ -193,7 +204,7 @@ class Collector:
             if namespace in engine.catalog.by_id:
                 said = {"op": "snapshot", "id": namespace, "layer": floor, "sequence": first}
                 self._last = engine.append([engine.control(said)])
-                engine.catalog.apply(self._last, said)
+                engine.catalog.apply(self._last.sequence, said)
         # The records that the snapshot replaced are not needed any more.
         replaced = np.isin(self._needed, locations)
         self._needed = self._needed[~replaced]

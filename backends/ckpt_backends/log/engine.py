@@ -10,10 +10,11 @@ opening the log again, which writes the tail anew, can tell.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,10 +41,19 @@ from ckpt_backends.log.runs import (
     pack_location,
 )
 from ckpt_backends.log.segment import Segment, SegmentHeader, segment_seed
-from ckpt_backends.log.storage import Storage
+from ckpt_backends.log.storage import LostRaceError, SegmentGoneError, Storage
 
 _REPLAYED_RECORDS = 1 << 20
 """A long replay turns this many records at a time into a run of 16 bytes a key, to bound memory."""
+_LOADS = 8
+"""How often opening starts over because another writer replaced or retired what it was about to read."""
+
+
+class Ticket(NamedTuple):
+    """What an append returns: its last sequence, and in which of the engine's lives it got that."""
+
+    sequence: int
+    life: int
 
 
 class Engine:
@@ -57,12 +67,31 @@ class Engine:
         self._syncing = False
         self._failure: BackendUnavailableError | None = None
         self.on_append: Callable[[], None] = lambda: None
+        self.life = 0
+        """Rises when frames that were appended and never synced are given up, see `reload`."""
+        self._ends_of_lives: dict[int, int] = {}
+        self.turn = 0
+        """Odd while what readers look at is being replaced."""
         self._load()
 
     # -- opening ---------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Read the manifest and replay what came after it; without a usable index, replay everything."""
+        """Read the manifest and replay what came after it; without a usable index, replay everything.
+
+        Whole or not at all: if the storage fails in the middle, everything is as it was.
+        """
+        before = self.__dict__.copy()
+        try:
+            for _ in range(_LOADS - 1):
+                with contextlib.suppress(SegmentGoneError):
+                    return self._try_to_load()
+            return self._try_to_load()
+        except BaseException:
+            self.__dict__.update(before)
+            raise
+
+    def _try_to_load(self) -> None:
         self.catalog = Catalog()
         self.summaries: dict[int, SegmentSummary] = {}
         self.damages: list[Damage] = []
@@ -70,23 +99,32 @@ class Engine:
         self.index_problem: str | None = None
         """Why the index files could not be used when the log was opened."""
         self._seen = self.storage.fingerprint()
-        try:
-            data = self.storage.read_manifest()
-            manifest = decode_manifest(data) if data is not None else None
-            runs = (
-                [Run(name, self.storage.read_index_file(name)) for name in manifest.runs] if manifest else []
-            )
-        except (IndexDamagedError, FileNotFoundError, ValueError) as error:
-            self.index_problem = str(error)
-            manifest, runs = None, []
+        manifest, runs = self._read_index()
+        self.saved = manifest
+        """The newest manifest that this engine has read or written."""
         self._open_log(manifest, runs)
+
+    def _read_index(self) -> tuple[Manifest | None, list[Run]]:
+        seen: bytes | None = None
+        while True:
+            data = self.storage.read_manifest()
+            try:
+                manifest = decode_manifest(data) if data is not None else None
+                names = manifest.runs if manifest else []
+                return manifest, [Run(name, self.storage.read_index_file(name)) for name in names]
+            except (IndexDamagedError, FileNotFoundError, ValueError) as error:
+                # The writer may have replaced the manifest, and removed the runs of the old one, just now.
+                if data == seen:
+                    self.index_problem = str(error)
+                    return None, []
+                seen = data
 
     def _open_log(self, manifest: Manifest | None, runs: list[Run]) -> None:
         numbers = self.storage.numbers()
         if manifest is not None:
             log_id: int | None = manifest.log_id
             self.catalog.restore(manifest.catalog)
-            self.summaries = manifest.segments
+            self.summaries = {n: SegmentSummary(s.end, s.records) for n, s in manifest.segments.items()}
             self.damages = manifest.damages
             self.live_records = manifest.live_records
         else:
@@ -103,10 +141,11 @@ class Engine:
         self.durable = self._appended = replayed.tail.sequence - 1
         self._seed = segment_seed(self.log_id, self.tail.segment)
         self._take_stock(replayed)
-        existing = self.storage.numbers()
-        self._last_number = max(existing, default=0)
+        # What was not there when the walk began may be a newer segment of another writer: not a leftover, and
+        # no number to go on from.
+        self._last_number = max(replayed.listed, default=0)
         if not self.storage.read_only:
-            self._take_over(replayed.clean, start, [n for n in existing if n not in self.live])
+            self._take_over(replayed.clean, start, [n for n in replayed.listed if n not in self.live])
 
     def _take_stock(self, replayed: Replayed) -> None:
         """Which segments and which recent records count, now that the catalog is complete."""
@@ -114,7 +153,7 @@ class Engine:
             self.summaries.setdefault(number, SegmentSummary(end, 0)).end = end
         gone = self.catalog.retired | set(replayed.discarded)
         self.live = Live(n for n in self.summaries if n not in gone)
-        self.lost = self.live.numbers - set(self.storage.numbers())
+        self.lost = self.live.numbers - set(replayed.listed)
         self.summaries = {n: s for n, s in self.summaries.items() if n in self.live}
         known = {(d.segment, d.start): d for d in [*self.damages, *replayed.damages]}
         self.damages = [d for d in known.values() if d.segment in self.live and not self._is_skipped(d)]
@@ -176,24 +215,63 @@ class Engine:
             self._take_stock(replayed)
 
     def reload(self) -> None:
-        """Readers only: forget everything and look at the log anew."""
-        with self.lock:
-            self._load()
+        """Look at the log anew, as readers do and writers after a lost race.
+
+        What was appended and never synced is given up: who waits for it gets LostRaceError.
+        """
+        with self.lock, self._replacing():
+            with self._sync_done:
+                self._sync_done.wait_for(lambda: not self._syncing)
+                self._syncing = True
+            try:
+                durable = self.durable
+                self._load()
+                if self.storage.drop_unsynced():
+                    self._ends_of_lives[self.life] = durable
+                    self.life += 1
+                self._failure = None
+            finally:
+                self._end_sync(0, None)
 
     def refresh(self) -> None:
-        """Readers only: see what the writer has done since."""
+        """See what other writers have done since, if there is anything; not while own frames are unsynced."""
         with self.lock:
+            if self.durable < self._appended:
+                return
             if self.storage.fingerprint() != self._seen:
-                self._load()
+                self.reload()
             elif self.storage.has_frame_at(self.tail.segment, self.tail.offset):
-                replayed = Replay(self.storage, self.log_id, self.tail, self.durable).run(self._apply)
-                self.tail, self.durable = replayed.tail, replayed.tail.sequence - 1
-                self._take_stock(replayed)
+                if self.tail.segment:
+                    with self._replacing():
+                        self._replay_more()
+                else:
+                    self.reload()
+
+    def _replay_more(self) -> None:
+        seen, self._seen = self._seen, None  # an interrupted replay must not be taken up in the middle
+        replayed = Replay(self.storage, self.log_id, self.tail, self.durable).run(self._apply)
+        self.tail = replayed.tail
+        self.durable = self._appended = replayed.tail.sequence - 1
+        self._last_number = max(replayed.listed, default=0)
+        self._take_stock(replayed)
+        self._seen = seen
+
+    @contextlib.contextmanager
+    def _replacing(self) -> Iterator[None]:
+        """Readers, who take no lock, ask again if this happened under their question."""
+        if self.turn & 1:
+            yield
+            return
+        self.turn += 1
+        try:
+            yield
+        finally:
+            self.turn += 1
 
     # -- appending -------------------------------------------------------------------------------
 
-    def append(self, bodies: list[Body], *, commit: Commit | None = None) -> int:
-        """Append one batch and make it visible; durable only after `wait_durable` of the returned sequence.
+    def append(self, bodies: list[Body], *, commit: Commit | None = None) -> Ticket:
+        """Append one batch and make it visible; durable only after `wait_durable` of the returned ticket.
 
         Callers hold the lock. Either the whole batch is visible, now and after a crash, or none of it.
         """
@@ -232,7 +310,7 @@ class Engine:
         self.tail = Position(number, offset, sequence)
         self._make_visible(placed, commit)
         self.on_append()
-        return self._appended
+        return Ticket(self._appended, self.life)
 
     def _begin(self, sequence: int, previous: int, previous_end: int, size: int) -> tuple[int, int]:
         """Start a new segment; its number and where its first frame goes."""
@@ -267,7 +345,7 @@ class Engine:
 
     @property
     def has_failed(self) -> bool:
-        """True once a sync has failed."""
+        """True once a sync has failed, until the log was looked at anew."""
         return self._failure is not None
 
     @property
@@ -276,11 +354,13 @@ class Engine:
         return self._appended + 1
 
     def require_writable(self) -> None:
-        """Raise if this log takes no writes: opened for reading, or a sync has failed."""
+        """Raise if this log takes no writes: opened for reading, a sync has failed, or a race was lost."""
         if self.storage.read_only:
             raise BackendUnavailableError(
                 f"{self.storage.address} is open for reading; open it without mode=read"
             )
+        if isinstance(self._failure, LostRaceError):
+            raise self._failure
         if self._failure is not None:
             raise BackendUnavailableError(
                 f"{self.storage.address} refuses writes since a sync failed ({self._failure}); close it, "
@@ -289,10 +369,17 @@ class Engine:
 
     # -- durability ------------------------------------------------------------------------------
 
-    def wait_durable(self, sequence: int) -> None:
-        """Return when every frame up to the sequence is on stable storage. One sync serves all who wait."""
+    def everything(self) -> Ticket:
+        """The ticket of all that was appended so far."""
+        with self.lock:
+            return Ticket(self._appended, self.life)
+
+    def wait_durable(self, ticket: Ticket) -> None:
+        """Return when every frame up to the ticket is on stable storage. One sync serves all who wait."""
         with self._sync_done:
-            while self.durable < sequence:
+            while (self._ends_of_lives.get(ticket.life, self.durable)) < ticket.sequence:
+                if ticket.life != self.life:
+                    raise LostRaceError(f"another writer of {self.storage.address} was first; try again")
                 if self._failure is not None:
                     raise self._failure
                 if not self._syncing:
@@ -301,8 +388,8 @@ class Engine:
             else:
                 return
             self._syncing = True
-        with self.lock:
-            target = self._appended
+        # No lock: it rises only when the frames are written, and who holds the lock may be waiting for us.
+        target = self._appended
         try:
             self.storage.sync()
         except BackendUnavailableError as error:
@@ -314,6 +401,8 @@ class Engine:
         self._end_sync(target, None)
 
     def _end_sync(self, durable: int, failure: BackendUnavailableError | None) -> None:
+        if failure is not None and (first := self.storage.first_unsynced()) is not None:
+            durable = first - 1
         with self._sync_done:
             self._syncing = False
             self.durable = max(self.durable, durable)
@@ -337,8 +426,19 @@ class Engine:
 
     def save_manifest(self, manifest: Manifest) -> None:
         """Make the runs and what is durable known to the next one who opens the log."""
-        self.storage.replace_manifest(encode_manifest(manifest))
+        try:
+            self.storage.replace_manifest(encode_manifest(manifest))
+        except LostRaceError as error:
+            # The index of another writer counts now; ours refers to files that it may remove.
+            self._end_sync(0, error)
+            raise
+        self.saved = manifest
         self.index_problem = None
+
+    def small_segments(self, before: int) -> list[int]:
+        """The segments that are so short that they are worth rewriting whatever they hold."""
+        limit = self.storage.small_bytes
+        return [n for n, summary in self.summaries.items() if n < before and summary.end < limit]
 
     def retire(self, numbers: Iterable[int]) -> None:
         """The log needs these segments no more, and durably says so."""

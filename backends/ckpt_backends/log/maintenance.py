@@ -24,7 +24,7 @@ import numpy as np
 from ckpt.backend import CompactionReport
 from ckpt.errors import BackendUnavailableError, CkptError
 from ckpt_backends.log.collect import Collector
-from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.engine import Engine, Ticket
 from ckpt_backends.log.index import Recent, RecentTable, merge_layered, merge_plain
 from ckpt_backends.log.manifest import Manifest
 from ckpt_backends.log.runs import U64, Run, encode_run
@@ -59,15 +59,13 @@ class Maintenance:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._prepared_in = 0
-        self._saved: Manifest | None = None
         if not engine.storage.read_only:
             engine.on_append = self._on_append
 
     def _on_append(self) -> None:
         if self._wake.is_set():
             return
-        engine = self._engine
-        if engine.index.active.records >= self._recent_records or self._segment_fills_up():
+        if self._is_due() or self._segment_fills_up():
             self._wake.set()
             if self._thread is None and not self._closing:
                 self._thread = threading.Thread(target=self._run, name="ckpt-log-maintenance", daemon=True)
@@ -97,7 +95,7 @@ class Maintenance:
                 return
             try:
                 self._engine.storage.prepare()
-                if self._engine.index.active.records >= self._recent_records:
+                if self._is_due():
                     self.flush()
                     self._merge_some()
                     if self._gc:
@@ -110,6 +108,15 @@ class Maintenance:
                     error,
                 )
 
+    def _is_due(self) -> bool:
+        """The index files do not know enough of the log any more."""
+        engine = self._engine
+        known = engine.saved.position.segment if engine.saved else 0
+        return (
+            engine.index.active.records >= self._recent_records
+            or engine.tail.segment - known > engine.storage.unindexed_segments
+        )
+
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """No flush, merge or collection runs inside this block."""
@@ -120,15 +127,18 @@ class Maintenance:
 
     def flush(self) -> None:
         """Write recent records as a run and move the manifest forward."""
-        engine, index = self._engine, self._engine.index
+        engine = self._engine
         with self._mutex:
             with engine.lock:
-                if self._saved is not None and self._saved.position == engine.tail and not index.unsaved:
+                index, saved = engine.index, engine.saved
+                if saved is not None and saved.position == engine.tail and not index.unsaved:
                     return
+                if not engine.tail.segment:
+                    return  # nothing was ever written, and where writers share a store another may do so now
                 index.frozen, index.active = index.active, Recent()
                 picture = engine.picture()
             try:
-                engine.wait_durable(picture.position.sequence - 1)
+                engine.wait_durable(Ticket(picture.position.sequence - 1, engine.life))
                 for name, data in index.unsaved:
                     engine.storage.write_index_file(name, [data])
                 new = self._write_run(index.slices(index.frozen)) if index.frozen.records else None
@@ -167,7 +177,6 @@ class Maintenance:
     def _save(self, picture: Manifest) -> None:
         picture.runs = [run.name for run in self._engine.index.runs]
         self._engine.save_manifest(picture)
-        self._saved = picture
         self._engine.storage.remove_index_files(set(picture.runs))
 
     # -- merge -----------------------------------------------------------------------------------
@@ -191,8 +200,8 @@ class Maintenance:
         merged = self._write_run(self._merged_slices(runs, whole))
         with engine.lock:
             index.runs = (merged, *index.runs[len(runs) :])
-        assert self._saved is not None
-        self._save(self._saved)
+        assert engine.saved is not None
+        self._save(engine.saved)
 
     def _merged_slices(self, runs: Sequence[Run], whole: bool) -> Iterator[tuple[int, U64, U64]]:
         engine = self._engine
@@ -220,6 +229,7 @@ class Maintenance:
         with engine.lock:
             records = sum(s.records for s in engine.summaries.values())
             due = records * (1 - self._gc_trigger) > engine.live_records + self._recent_records
+            due |= len(engine.small_segments(engine.tail.segment)) >= engine.storage.small_segments
         if due:
             self._collect(self._gc_select)
 
@@ -233,12 +243,14 @@ class Maintenance:
                 )
                 return 0
             self.flush()
+            if engine.saved is None:
+                return 0
             if engine.index.runs:
                 self._merge(engine.index.runs)
             needed = engine.index.runs[0].all_locations() if engine.index.runs else np.empty(0, np.uint64)
             engine.live_records = len(needed)
-            assert self._saved is not None
-            written = Collector(engine, needed, self._saved.position, self._clock).collect(select)
+            assert engine.saved is not None
+            written = Collector(engine, needed, engine.saved.position, self._clock).collect(select)
             self.flush()
             return written
 
@@ -262,7 +274,7 @@ class Maintenance:
         engine = self._engine
         if engine.storage.read_only or engine.has_failed:
             return
-        engine.wait_durable(engine.next_sequence - 1)
+        engine.wait_durable(engine.everything())
         try:
             self.flush()
             if engine.tail.segment:

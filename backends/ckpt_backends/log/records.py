@@ -86,7 +86,8 @@ class Records:
 
     def forget(self, number: int) -> None:
         """Hold no frame of a segment any more."""
-        self._frames = {k: f for k, f in self._frames.items() if k >> (SEGMENT_SHIFT - RECORD_BITS) != number}
+        kept = [(k, f) for k, f in list(self._frames.items()) if k >> (SEGMENT_SHIFT - RECORD_BITS) != number]
+        self._frames = dict(kept)
 
     # -- columns ---------------------------------------------------------------------------------
 
