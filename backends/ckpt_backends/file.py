@@ -49,7 +49,7 @@ from ckpt.backend import (
 )
 from ckpt.config import Address, Durability, build_options
 from ckpt.disk import Disk
-from ckpt.errors import ConfigError, UnsupportedError
+from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import Commit, History, require_plain
 from ckpt_backends.file_care import Care
@@ -173,7 +173,10 @@ class FileBackend(Backend):
             space = self._readable(namespace, version, commit_id)
             if space.is_versioned():
                 return space.commits.get_many(listed, version, commit_id)
-            return space.get_many(listed)
+            found = space.get_many(listed)
+            if len(found) < len(listed):
+                self._require_store()
+            return found
 
     def scan(
         self,
@@ -188,7 +191,9 @@ class FileBackend(Backend):
             space = self._readable(namespace, version, commit_id)
             if space.is_versioned():
                 return self._guarded(space.commits.scan(prefix, version, commit_id))
-            return self._guarded(space.scan(prefix))
+            found = space.scan(prefix)
+            self._require_store()
+            return self._guarded(found)
 
     # -- versioned namespaces --------------------------------------------------------------------
 
@@ -224,7 +229,9 @@ class FileBackend(Backend):
     def versions(self, namespace: str) -> list[Commit]:
         check_namespace(namespace)
         with self._working():
-            return self._spaces[namespace].commits.history().commits()
+            commits = self._spaces[namespace].commits.history().commits()
+            self._require_store()
+            return commits
 
     def truncate(self, namespace: str, keep_from: int) -> None:
         check_namespace(namespace)
@@ -331,8 +338,16 @@ class FileBackend(Backend):
         if (version is not None or commit_id is not None) and not space.is_versioned():
             if space.holds_keys():
                 raise versions_need_commits(namespace)
+            self._require_store()
             History().resolve(version, commit_id)
         return space
+
+    def _require_store(self) -> None:
+        """What is missing is missing only while the store is there, and not unmounted or moved away."""
+        if not os.path.exists(os.path.join(self._root, "ckpt-file")):
+            raise BackendUnavailableError(
+                f"{self.address}: the store is no longer in {self._root}; mount it again, or open another"
+            )
 
     def _note(self, written: Iterable[str]) -> None:
         if not self._durable:

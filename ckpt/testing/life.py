@@ -64,6 +64,32 @@ class LifeConformance(BackendHarness):
         with pytest.raises(BackendUnavailableError):
             backend.flush()
 
+    def test_closing_under_load_loses_no_acknowledged_write(self, backend: Backend) -> None:
+        acknowledged: dict[bytes, bytes] = {}
+        busy = threading.Barrier(5)
+
+        def write(thread: int) -> None:
+            for turn in range(10_000):
+                key, value = b"%d-%d" % (thread, turn), b"%d" % turn
+                try:
+                    backend.put_many("words", {key: value})
+                except BackendUnavailableError:
+                    return
+                acknowledged[key] = value
+                if turn == 2:
+                    busy.wait()
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        busy.wait()
+        backend.close()
+        for thread in threads:
+            thread.join()
+        again = self.reopened(backend)
+        found = dict(again.scan("words"))
+        assert {key: found.get(key) for key in acknowledged} == acknowledged
+
     def test_acknowledged_writes_survive_reopening(self, backend: Backend) -> None:
         backend.put_many("words", numbered(100))
         backend.delete_many("words", list(numbered(10)))

@@ -359,3 +359,34 @@ class VersionConformance(BackendHarness):
         for thread, commit_id in enumerate(made):
             assert state(backend, commit_id=commit_id) == {b"base": b"1", b"t": b"%d" % thread}
         assert len({commit.sequence for commit in backend.versions("store")}) == 9
+
+    def test_readers_see_whole_versions_while_others_commit_and_truncate(self, backend: Backend) -> None:
+        keys = [b"key-%d" % number for number in range(20)]
+        backend.commit("store", 1, dict.fromkeys(keys, b"1"))
+        over = threading.Event()
+
+        def write() -> None:
+            try:
+                for version in range(2, 41):
+                    backend.commit("store", version, dict.fromkeys(keys, b"%d" % version))
+                    if version % 3 == 0:
+                        backend.truncate("store", version - 1)
+            finally:
+                over.set()
+
+        def read() -> int:
+            newest = 0
+            while not over.is_set():
+                for found in (dict(backend.scan("store")), backend.get_many("store", keys)):
+                    assert sorted(found) == sorted(keys)
+                    (version,) = set(found.values())
+                    assert int(version) >= newest
+                    newest = int(version)
+            return newest
+
+        with ThreadPoolExecutor(4) as pool:
+            readers = [pool.submit(read) for _ in range(3)]
+            pool.submit(write).result()
+            for reader in readers:
+                reader.result()
+        assert state(backend) == dict.fromkeys(keys, b"40")

@@ -12,7 +12,7 @@ import pytest
 import ckpt
 from ckpt.backend import Backend
 from ckpt.config import Durability
-from ckpt.errors import ConfigError, FencedError
+from ckpt.errors import BackendUnavailableError, ConfigError, FencedError
 from ckpt.testing import BackendConformance, ManualClock, backend_machine
 from ckpt_backends.file import FileBackend
 from ckpt_backends.file_records import encode_note
@@ -72,6 +72,33 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ckpt-file").write_bytes(encode_note({"format": "ckpt-file", "version": 2}))
     with pytest.raises(ConfigError, match="cannot read"):
         FileBackend(str(tmp_path))
+
+
+def test_a_store_that_went_away_is_not_a_store_without_keys(tmp_path: Path) -> None:
+    """An unmounted disk must never look like missing keys: a blank state would replace the good one."""
+    place = tmp_path / "mounted"
+    with FileBackend(str(place)) as backend:
+        backend.put_many("words", {b"be": b"1"})
+        backend.commit("store", 1, {b"a": b"1"})
+        place.rename(tmp_path / "elsewhere")
+        place.mkdir()
+        for call in (
+            lambda: backend.get_many("words", [b"be"]),
+            lambda: backend.scan("words"),
+            lambda: backend.get_many("store", [b"a"]),
+            lambda: backend.get_many("store", [b"a"], version=1),
+            lambda: backend.versions("store"),
+            backend.namespaces,
+            lambda: backend.put_many("words", {b"be": b"2"}),
+            lambda: backend.commit("store", 2, {}),
+            lambda: list(backend.verify()),
+        ):
+            with pytest.raises(BackendUnavailableError):
+                call()
+        assert not list(place.iterdir())
+        place.rmdir()
+        (tmp_path / "elsewhere").rename(place)
+        assert backend.get_many("words", [b"be"]) == {b"be": b"1"}
 
 
 def test_leftovers_are_removed_only_when_nobody_can_own_them(tmp_path: Path) -> None:
