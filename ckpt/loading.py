@@ -28,17 +28,22 @@ class Loader:
                 f"namespace {namespace!r} of {self._backend.address}: loads are off for another "
                 f"{self.breaker.remaining_s():.1f} s because the backend kept failing; try again later"
             )
+        answered = False
         try:
             found = self._fetcher.call(lambda: self._backend.get_many(namespace, keys))
+            answered = True
         except (BackendUnavailableError, OSError) as error:
-            self.breaker.failed()
             raise BackendUnavailableError(
                 f"namespace {namespace!r} of {self._backend.address} is unavailable: {error}"
             ) from error
-        except BaseException:
-            self.breaker.succeeded()  # it answered, if not with what was hoped for
+        except Exception:
+            answered = True  # if not with what was hoped for
             raise
-        self.breaker.succeeded()
+        finally:
+            if answered:
+                self.breaker.succeeded()
+            else:
+                self.breaker.failed()
         return found
 
     def fetch_patiently(

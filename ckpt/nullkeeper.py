@@ -42,8 +42,9 @@ class NullKeeper:
         """There is nothing to recover."""
         return {}
 
-    def checkpoint(self) -> None:
+    def checkpoint(self) -> list[Ack]:
         """Nothing is saved."""
+        return []
 
     def tick(self) -> None:
         """Nothing is due."""

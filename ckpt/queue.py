@@ -105,8 +105,8 @@ class SaveQueue:
         lost: list[_Outcome] = []
         with self.lock:
             entry = lane.live.by_key.get(key)
-            if entry is None or not entry.dirty:
-                return None
+            if entry is None or not entry.dirty or (self._closing and not (explicit or force)):
+                return None  # a closing keeper saves what is dirty by itself
             slot = lane.slot(key)
             if slot is not None and slot.entry is entry and slot.generation == entry.generation:
                 return slot  # exactly this state is on its way
@@ -173,13 +173,12 @@ class SaveQueue:
                 deadline_s = time.monotonic() + self._block_timeout_s
             if not self._wait_for_room(deadline_s):
                 return self._refuse(lane, key, _dropped_error(lane, key), lost)
+            if entry is not None and payload is not DELETED and not lane.live.needs_save(key, entry):
+                return self._overtaken(lane, key, lost)
         lane.submitted += 1
         if payload is DELETED:
             lane.live.remove(key)
             entry = None
-        elif entry is not None:
-            # it may have been updated, or deleted, while this save waited for room
-            entry = lane.live.by_key.get(key)
         if entry is not None:
             payload = entry.state
             entry.events = 0
@@ -187,6 +186,21 @@ class SaveQueue:
         slot.entry = entry
         slot.payload = payload
         return slot
+
+    def _overtaken(self, lane: Lane, key: bytes, lost: list[_Outcome]) -> Ack:
+        """Account for a save whose state was saved, deleted or replaced by others while it waited for room.
+
+        To queue it now would put an old state over a newer one.
+        """
+        lane.submitted += 1
+        lane.coalesced += 1
+        slot = lane.slot(key)
+        if slot is not None:
+            slot.saves += 1
+            return slot
+        ack = Ack(self._acked, key, None, self._clock())
+        lost.append((lane, ack, None))
+        return ack
 
     def _new_slot(self, lane: Lane, key: bytes) -> Ack:
         slot = lane.queued[key] = Ack(self._acked, key, None, self._clock())

@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from ckpt.acks import SaveResult
+from ckpt.acks import Ack, SaveResult
 from ckpt.backend import Backend
 from ckpt.breaker import Breaker
 from ckpt.config import build_options
@@ -53,8 +53,9 @@ class SafeKeeper:
     backend
         An address, or an open backend. Only a backend that the keeper opened is closed with it.
     on_result
-        Called once for every save with a `SaveResult`, after its future; never for two results at a time on
-        one thread. An exception in it is logged and counted. It must not wait for other saves.
+        Called once for every save, with a `SaveResult`, after its future is done: on the writer's thread, or
+        on the caller's if the save was refused. It may save, and must not wait for other saves. An exception
+        in it is logged and counted.
     codec
         How states become bytes, unless a namespace says otherwise.
     clock
@@ -183,10 +184,9 @@ class SafeKeeper:
         }
         return {name: recovery for name, recovery in begun.items() if recovery is not None}
 
-    def checkpoint(self) -> None:
-        """Queue a save of every dirty state of every namespace; `flush` waits for them."""
-        for space in list(self._namespaces.values()):
-            space.checkpoint()
+    def checkpoint(self) -> list[Ack]:
+        """Save every dirty state of every namespace now; their futures. `flush` waits for them."""
+        return [ack for space in list(self._namespaces.values()) for ack in space.checkpoint()]
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -287,6 +287,7 @@ class SafeKeeper:
         self._writer.join(_JOIN_S)
         stuck = self._writer.is_alive()
         if stuck:
+            self._writer.give_up()
             error = BackendUnavailableError(
                 f"{self.backend.address} did not take this save before close gave up after "
                 f"{self.options.close_timeout_s:g} s; raise close_timeout_s, and check the backend"

@@ -86,6 +86,10 @@ class LiveStates:
             self._order[key] = None
             self._order.move_to_end(key, last=False)
 
+    def needs_save(self, key: bytes, entry: Entry) -> bool:
+        """Whether this is still the live state of the key, and dirty."""
+        return entry.dirty and self.by_key.get(key) is entry
+
     def remove(self, key: bytes) -> None:
         """Forget a state without saving it."""
         if self.by_key.pop(key, None) is not None:

@@ -80,6 +80,7 @@ class Writer(threading.Thread):
         self._retry_s = retry_s
         self._clock = clock
         self._hurry = threading.Event()
+        self._given_up = False
         self.retries = 0
         self.written_bytes = 0
         self.latency_s = Histogram(LATENCY_BUCKETS_S)
@@ -88,6 +89,10 @@ class Writer(threading.Thread):
     def hurry(self) -> None:
         """Stop waiting for an unavailable backend: what is not written at the next attempt fails."""
         self._hurry.set()
+
+    def give_up(self) -> None:
+        """Write nothing more: the keeper was closed, and what is pending was reported as failed."""
+        self._given_up = True
 
     def run(self) -> None:
         """Write batches until the queue ends; a bug here fails the batch it hits and not the thread."""
@@ -182,6 +187,8 @@ class Writer(threading.Thread):
 
     def _attempt(self, parts: list[_Part]) -> _Failed:
         """Write the parts together, or else one by one; those for which the backend is unavailable."""
+        if self._given_up:
+            return []
         try:
             self._backend.write_many({part.lane.name: part.changes() for part in parts})
         except (BackendUnavailableError, OSError) as error:

@@ -81,6 +81,25 @@ def test_closing_frees_whoever_waits_for_room(slow: SlowBackend, open_keeper: An
     assert words.accounts().balanced
 
 
+def test_a_save_that_was_overtaken_while_it_waited_changes_nothing(
+    slow: SlowBackend, memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    """One thread waits to save an evicted state; once there is room, a newer state of it is durable."""
+    keeper, words, _ = full(open_keeper, slow, overflow="block")
+    words.update("k", "old")
+    waiting, results = in_thread(lambda: words.evict("k"))
+    until_blocked(keeper)
+    words.update("k", "new")
+    with keeper._queue.lock:  # as if a newer save had been through queue and backend, and the state evicted
+        keeper._lanes[0].live.remove(b"k")
+    slow.open_gate()
+    waiting.join(5)
+    results[0].result(5)
+    keeper.flush()
+    assert b"k" not in dict(memory.scan("words"))
+    assert words.accounts().balanced
+
+
 def test_coalesce_only_neither_waits_nor_drops(slow: SlowBackend, open_keeper: Any) -> None:
     _, words, _ = full(open_keeper, slow, overflow="coalesce-only")
     acks = [words.save(f"d{n % 50}", n) for n in range(500)]
