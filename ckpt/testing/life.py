@@ -8,7 +8,8 @@ import pytest
 
 from ckpt.backend import Backend, Capabilities, Compacts, Repairs
 from ckpt.config import parse_address
-from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
+from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, UnsupportedError
+from ckpt.registry import open_backend, schemes
 from ckpt.testing.harness import BackendHarness, numbered
 from ckpt.types import Changes
 
@@ -103,6 +104,15 @@ class LifeConformance(BackendHarness):
         third = self.reopened(again)
         assert dict(third.scan("words")) == {**expected, b"more": b"1"}
 
+    def test_the_address_opens_the_store_again(self, backend: Backend) -> None:
+        if not backend.capabilities.persistent or self.scheme not in schemes():
+            pytest.skip("nothing to open by address")
+        backend.put_many("words", numbered(3))
+        backend.close()
+        with open_backend(backend.address) as again:
+            assert dict(again.scan("words")) == numbered(3)
+            assert again.address == backend.address
+
     def test_flush_is_a_barrier_that_may_be_repeated(self, backend: Backend) -> None:
         backend.flush()
         backend.put_many("words", {b"be": b"1"})
@@ -167,6 +177,38 @@ class LifeConformance(BackendHarness):
         backend.commit("store", 2, {}, deletes=list(numbered(2)))
         backend.truncate("store", 2)
         assert list(backend.verify()) == []
+
+    def test_a_changed_byte_is_reported_and_hurts_no_other_key(self, backend: Backend) -> None:
+        """Looks for a value in the files below `self.directory` and changes one byte of it there."""
+        if not backend.capabilities.detects_corruption:
+            pytest.skip("damage goes unnoticed, as declared")
+        needle = b"a needle that stands nowhere else in this store"
+        backend.put_many("words", {b"before": b"1"})
+        backend.put_many("words", {b"hit": needle})
+        backend.put_many("words", {b"after": b"1"})
+        backend.put_many("others", numbered(5))
+        backend.close()
+        changed = 0
+        for path in self.directory.rglob("*"):
+            if path.is_file() and needle in (data := path.read_bytes()):
+                path.write_bytes(data.replace(needle, needle.swapcase()))
+                changed += 1
+        if not changed:
+            pytest.skip("values are not stored as they are below the directory")
+        again = self.handle()
+        with pytest.raises(CorruptRecordError) as raised:
+            again.get_many("words", [b"hit"])
+        assert "needle" not in str(raised.value).lower()
+        assert again.get_many("words", [b"before", b"after"]) == {b"before": b"1", b"after": b"1"}
+        assert dict(again.scan("others")) == numbered(5)
+        with pytest.raises(CorruptRecordError):
+            list(again.scan("words"))
+        assert len(list(again.verify())) >= 1
+        if isinstance(again, Repairs):
+            report = again.repair()
+            assert report.quarantined
+            assert list(again.verify()) == []
+            assert dict(again.scan("others")) == numbered(5)
 
     def test_stats_count(self, backend: Backend) -> None:
         assert backend.stats().namespaces == ()
