@@ -40,6 +40,17 @@ class Ack(Future[None]):
 
     A save that replaces a queued one of the same key joins its acknowledgement: both callers hold the same
     future, which resolves when the newer state is durable.
+
+    Examples
+    --------
+    >>> import ckpt
+    >>> from concurrent.futures import wait
+    >>> with ckpt.SafeKeeper("memory://") as keeper:
+    ...     words = keeper.namespace("words")
+    ...     acks = [words.save(word, 1) for word in ("to", "be")]
+    ...     done, pending = wait(acks)
+    >>> len(done), len(pending)
+    (2, 0)
     """
 
     _state = _PENDING

@@ -48,7 +48,21 @@ def key_bytes(key: str | bytes) -> bytes:
 
 
 class Namespace:
-    """Checkpoints of one operator. Made by `SafeKeeper.namespace`; safe to use from several threads."""
+    """Checkpoints of one operator. Made by `SafeKeeper.namespace`; safe to use from several threads.
+
+    Examples
+    --------
+    >>> import ckpt
+    >>> with ckpt.SafeKeeper("memory://") as keeper:
+    ...     words = keeper.namespace("words", every_events=2, default={"count": 0})
+    ...     for word in ["to", "be", "or", "not", "to", "be"]:
+    ...         state = words.load(word)
+    ...         state["count"] += 1
+    ...         ack = words.update(word, state)  # every second event of a word becomes a checkpoint
+    ...     ack.result()
+    ...     words.load_many(["be", "or", "never"])
+    {'be': {'count': 2}, 'or': {'count': 1}}
+    """
 
     def __init__(
         self,

@@ -30,7 +30,19 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 
 class Recovery:
-    """An eager recovery under way: how far it is, and the means to wait for it or to stop it."""
+    """An eager recovery under way: how far it is, and the means to wait for it or to stop it.
+
+    Examples
+    --------
+    >>> import ckpt
+    >>> with ckpt.open_backend("memory://") as backend:
+    ...     with ckpt.SafeKeeper(backend) as keeper:
+    ...         ack = keeper.namespace("words").save("be", 2)
+    ...     with ckpt.SafeKeeper(backend) as keeper:
+    ...         recovery = keeper.namespace("words").recover(eager=True, hot_first=True)
+    ...         recovery.wait(), recovery.done, recovery.total
+    (True, 1, 1)
+    """
 
     def __init__(
         self,
