@@ -146,6 +146,8 @@ class Care:
         try:
             reasons = space.commits.open_file(name).check()
         except FileNotFoundError:
+            if name not in space.commits.current_names():  # a truncation has forgotten it meanwhile
+                return
             reasons = ["the file is missing"]
         except CorruptRecordError as error:
             reasons = [_ADVICE.sub("", str(error).removeprefix(path))]

@@ -82,11 +82,11 @@ class CommitDirectory:
 
     def settled(self) -> Settled:
         """What the last truncation decided."""
-        return self._current(read_whole(self._disk, self.settled_path), self.names())[0]
+        return self._current(*self._listed())[0]
 
     def current_names(self) -> list[str]:
         """The files that count, whether they are there or not."""
-        return self._current(read_whole(self._disk, self.settled_path), self.names())[1]
+        return self._current(*self._listed())[1]
 
     def names(self) -> list[str]:
         """The files of commits and floors, forgotten ones included."""
@@ -161,21 +161,26 @@ class CommitDirectory:
         return read(self._view(last_try=True))
 
     def _view(self, *, last_try: bool = False) -> _View:
-        before = read_whole(self._disk, self.settled_path)
-        names = self.names()
-        after = read_whole(self._disk, self.settled_path)
-        if before != after and not last_try:
-            raise _ChangedMeanwhileError
+        note, names = self._listed()
         with self._lock:
-            seen = (after, frozenset(names))
+            seen = (note, frozenset(names))
             if self._cached is None or self._cached[0] != seen:
                 try:
-                    self._cached = (seen, self._built(after, names))
+                    self._cached = (seen, self._built(note, names))
                 except _MissingFileError as missing:
                     if not last_try:  # a listing made while commits arrive may hold the later of two only
                         raise _ChangedMeanwhileError from missing
                     raise self._corrupt(self.commits_path, str(missing)) from missing
             return self._cached[1]
+
+    def _listed(self) -> tuple[bytes | None, list[str]]:
+        """What is settled and which files there are, both at one instant."""
+        note = read_whole(self._disk, self.settled_path)
+        while True:
+            names = self.names()
+            before, note = note, read_whole(self._disk, self.settled_path)
+            if before == note:
+                return note, names
 
     def _built(self, note: bytes | None, names: list[str]) -> _View:
         settled, current = self._current(note, names)

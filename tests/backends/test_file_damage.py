@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -240,3 +242,23 @@ def test_messages_name_path_namespace_and_key_but_no_value(store: Path) -> None:
     assert "ckpt repair" in message
     assert "two" not in message
     assert "owt" not in message
+
+
+def test_verify_reports_nothing_while_others_write(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def write() -> None:
+        try:
+            for version in range(1, 60):
+                backend.commit("store", version, {b"v": b"%d" % version})
+                backend.truncate("store", version)
+                backend.put_many("words", {b"v": b"%d" % version, LONG: b"%d" % version})
+                backend.delete_many("words", [b"v"])
+        finally:
+            over.set()
+
+    with FileBackend(str(tmp_path)) as backend, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not over.is_set():
+            assert list(backend.verify()) == []
+        writing.result()

@@ -56,7 +56,7 @@ def test_the_core_knows_no_backend_and_no_driver() -> None:
 
 
 def test_the_test_instruments_know_only_the_core() -> None:
-    assert wrong(CORE / "testing", {"ckpt"} | TEST_LIBRARIES) == []
+    assert wrong(CORE / "testing", {"ckpt"} | CORE_LIBRARIES | TEST_LIBRARIES) == []
 
 
 def test_pytest_and_hypothesis_are_needed_by_the_conformance_suite_only() -> None:
