@@ -54,7 +54,8 @@ MAX_DEPTH = 200
 """How deep containers may nest. Deep enough for any state, and far from the interpreter's own limit."""
 
 PLAIN_LEAVES = frozenset({type(None), bool, int, float, str, bytes})
-_PLAIN_KEYS = PLAIN_LEAVES
+_PLAIN_OR_CONTAINER = PLAIN_LEAVES | {dict, list}
+_all_plain = PLAIN_LEAVES.issuperset
 _FACTORIES: dict[str, Callable[[], Any]] = {
     t.__name__: t for t in (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 }
@@ -69,26 +70,21 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     """Whether msgpack itself brings the value back as it is. Integers beyond 64 bits show when encoding."""
     kind = type(value)
     if kind is dict:
-        kinds = {*map(type, value), *map(type, value.values())}
-        if kinds <= PLAIN_LEAVES:
+        if not _all_plain(map(type, value)):
+            return False  # keys other than text, bytes, numbers, booleans, nil
+        if _all_plain(map(type, value.values())):
             return True
-        if not {*map(type, value)} <= _PLAIN_KEYS:
-            return False
         children = value.values()
     elif kind is list:
-        kinds = {*map(type, value)}
-        if kinds <= PLAIN_LEAVES:
+        if _all_plain(map(type, value)):
             return True
         children = value
     else:
         return kind in PLAIN_LEAVES
-    if not kinds <= _PLAIN_OR_CONTAINER:
+    if not _PLAIN_OR_CONTAINER.issuperset(map(type, children)):
         return False
     _check_depth(depth)
     return all(is_plain(child, depth + 1) for child in children if type(child) not in PLAIN_LEAVES)
-
-
-_PLAIN_OR_CONTAINER = PLAIN_LEAVES | {dict, list}
 
 
 def wrap(value: Any, depth: int = 0) -> Any:
@@ -104,7 +100,7 @@ def wrap(value: Any, depth: int = 0) -> Any:
     if kind is list:
         return [wrap(item, depth + 1) for item in value]
     if kind is dict:
-        if {*map(type, value)} <= _PLAIN_KEYS and not any(
+        if _all_plain(map(type, value)) and not any(
             type(key) is int and not _INT_MIN <= key <= _INT_MAX for key in value
         ):
             return {key: wrap(item, depth + 1) for key, item in value.items()}

@@ -83,6 +83,26 @@ class SaveQueue:
 
     def save(self, lane: Lane, key: bytes, payload: Any) -> Ack:
         """Queue a state (a snapshot) or DELETED. Errors are on the acknowledgement, never raised."""
+        with self.lock:
+            if (
+                self.depth < self._limit
+                and lane.touched is None
+                and not (lane.live.by_key or lane.fenced or self._closing)
+            ):
+                # nothing to look out for: the same as below in fewer steps, since this is every save's path
+                ack = lane.queued.get(key)
+                if ack is None:
+                    ack = self._new_slot(lane, key)
+                else:
+                    ack.saves += 1
+                    lane.coalesced += 1
+                lane.submitted += 1
+                ack.entry = None
+                ack.payload = payload
+                return ack
+        return self._save_carefully(lane, key, payload)
+
+    def _save_carefully(self, lane: Lane, key: bytes, payload: Any) -> Ack:
         lost: list[_Outcome] = []
         with self.lock:
             if lane.touched is not None:
@@ -132,7 +152,7 @@ class SaveQueue:
     def done(self, key: bytes) -> Ack:
         """An acknowledgement of nothing to do."""
         ack = Ack(self._acked, key, None, 0.0)
-        settle_all(self._acked, [(ack, None)])
+        settle_all(self._acked, [(None, ack, None)])
         return ack
 
     def _puts_off(self, lane: Lane, key: bytes) -> bool:
@@ -348,7 +368,7 @@ class SaveQueue:
     def _deliver(self, outcomes: list[_Outcome], ticket: int) -> None:
         """Resolve futures, then run callbacks; without the lock, so that a callback may use the keeper."""
         try:
-            for ack in settle_all(self._acked, [(ack, error) for _, ack, error in outcomes]):
+            for ack in settle_all(self._acked, outcomes):
                 ack.run_callbacks()
             if self._on_result is not None:
                 for lane, ack, error in outcomes:

@@ -77,24 +77,23 @@ class MsgpackSerializer:
 
     def dumps(self, state: Any) -> bytes:
         """The msgpack form; see `ckpt.extensions` for what goes beyond plain data."""
-        if self._typed is not None:
-            data = self._dumps(self._typed.lower(state))
-            self._typed.check_same(state, self._typed.raised(decode_untyped(data)))
-            return data
-        return self._dumps(state)
-
-    def _dumps(self, state: Any) -> bytes:
+        typed = self._typed
         try:
-            if is_plain(state):
+            plain = state if typed is None else typed.lower(state)
+            if is_plain(plain):
                 try:
-                    return self._encode(state)
+                    data = self._encode(plain)
                 except OverflowError:  # an integer beyond 64 bits: the extension types have a form for it
-                    pass
-            return self._encode(wrap(state))
+                    data = self._encode(wrap(plain))
+            else:
+                data = self._encode(wrap(plain))
         except UnicodeEncodeError:
             raise SerializationError("text with lone surrogates has no UTF-8 form; store bytes") from None
         except RecursionError:
             raise SerializationError("containers nest too deep or contain themselves") from None
+        if typed is not None:
+            typed.check_same(state, typed.raised(decode_untyped(data)))
+        return data
 
     def loads(self, data: bytes | memoryview, *, typed: bool = True) -> Any:
         """The state; an extension type of a newer ckpt is an error."""

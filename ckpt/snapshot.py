@@ -23,6 +23,7 @@ IMMUTABLE: frozenset[type] = frozenset(
     | {dt.datetime, dt.date, dt.time, dt.timedelta, range}
     | {kind for kind in np.sctypeDict.values() if kind is not np.void and kind is not np.object_}
 )
+_all_immutable = IMMUTABLE.issuperset
 
 
 def snapshot(state: Any) -> Any:
@@ -40,6 +41,8 @@ def snapshot(state: Any) -> Any:
     if kind in IMMUTABLE:
         return state
     try:
+        if kind is dict and _all_immutable(map(type, state.values())):
+            return state.copy()  # by far the most frequent kind of state
         return _copy(kind, state)
     except Exception as error:
         reason = "contains itself" if isinstance(error, RecursionError) else f"{type(error).__name__}"
@@ -51,13 +54,13 @@ def snapshot(state: Any) -> Any:
 
 def _copy(kind: type, state: Any) -> Any:
     if kind is dict:
-        if {*map(type, state.values())} <= IMMUTABLE:
+        if _all_immutable(map(type, state.values())):
             return state.copy()
         return {key: _one(value) for key, value in state.items()}
     if kind is list:
-        return state.copy() if {*map(type, state)} <= IMMUTABLE else list(map(_one, state))
+        return state.copy() if _all_immutable(map(type, state)) else list(map(_one, state))
     if kind is tuple:
-        return state if {*map(type, state)} <= IMMUTABLE else tuple(map(_one, state))
+        return state if _all_immutable(map(type, state)) else tuple(map(_one, state))
     copier = _COPIERS.get(kind)
     if copier is not None:
         return copier(state)

@@ -109,9 +109,20 @@ class Writer(threading.Thread):
         size = 0
         for lane, acks in taken:
             part = _Part(lane)
-            add = self._add
+            encode, name = lane.codec.encode, lane.name
             for ack in self._without_overwrites(lane, acks) if lane.blind else acks:
-                size += add(part, ack)
+                key = ack.key
+                if ack.payload is DELETED:
+                    part.deletes.append(key)
+                else:
+                    try:
+                        data = part.puts[key] = encode(ack.payload, namespace=name, key=key)
+                    except Exception as error:  # noqa: BLE001 - the future carries it to whoever saved
+                        self._queue.settle([(lane, [ack], _serialization_error(lane, key, error))])
+                        continue
+                    size += len(data)
+                size += len(key)
+                part.acks.append(ack)
                 if size >= self._max_bytes:
                     self._store([*parts, part])
                     parts, part, size = [], _Part(lane), 0
@@ -119,29 +130,6 @@ class Writer(threading.Thread):
                 parts.append(part)
         if parts:
             self._store(parts)
-
-    def _add(self, part: _Part, ack: Ack) -> int:
-        """Serialise one save into the part; its size."""
-        lane, key = part.lane, ack.key
-        if ack.payload is DELETED:
-            part.deletes.append(key)
-            part.acks.append(ack)
-            return len(key)
-        try:
-            data = lane.codec.encode(ack.payload, namespace=lane.name, key=key)
-        except SerializationError as error:
-            self._queue.settle([(lane, [ack], error)])
-            return 0
-        except Exception as error:  # noqa: BLE001 - the future carries it to whoever saved
-            wrapped = SerializationError(
-                f"key {shown_key(key)} of namespace {lane.name!r} cannot be saved ({type(error).__name__})"
-            )
-            wrapped.__cause__ = error
-            self._queue.settle([(lane, [ack], wrapped)])
-            return 0
-        part.puts[key] = data
-        part.acks.append(ack)
-        return len(key) + len(data)
 
     def _without_overwrites(self, lane: Lane, acks: list[Ack]) -> list[Ack]:
         """The saves that may be written: a state that began blank never replaces a checkpoint.
@@ -230,3 +218,13 @@ def _blank_error(lane: Lane, key: bytes) -> BlankStateError:
         f"key {shown_key(key)} of namespace {lane.name!r} was not saved: its state began blank while the "
         f"backend was unavailable, and there is a checkpoint; discard() the state, load() it and start over"
     )
+
+
+def _serialization_error(lane: Lane, key: bytes, error: Exception) -> SerializationError:
+    if isinstance(error, SerializationError):
+        return error
+    wrapped = SerializationError(
+        f"key {shown_key(key)} of namespace {lane.name!r} cannot be saved ({type(error).__name__})"
+    )
+    wrapped.__cause__ = error
+    return wrapped
