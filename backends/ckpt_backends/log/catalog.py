@@ -1,4 +1,4 @@
-"""What a log knows apart from keys: namespaces, their histories and epochs, and which segments were retired.
+"""What a log knows apart from keys: namespaces, their histories and epochs, and which segments it needs.
 
 The catalog is rebuilt from control and commit frames; the manifest and, before old segments are retired, a
 catalog frame hold copies of the whole. Namespace ids are never used twice, so that records of a dropped
@@ -122,8 +122,10 @@ class Catalog:
         """Epoch and owner of every plain namespace that was claimed where writers share a store."""
         self.retired_ms = 0
         """When segments were last retired, in milliseconds since 1970."""
-        self.retired: set[int] = set()
-        """Segments that hold nothing the log needs, whether or not their files are gone yet."""
+        self.kept: dict[int, int] = {}
+        """The segments that the log needed when it last retired some, and where each of them ends."""
+        self.kept_before = 0
+        """Segments with a lower number that are not in `kept` hold nothing the log needs."""
         self.skips: list[tuple[int, int, int]] = []
         """(segment, start, end) of damage that `repair` took out of service."""
 
@@ -132,6 +134,10 @@ class Catalog:
         state = NamespaceState(self.next_id, name)
         self._put(state)
         return state
+
+    def needs(self, segment: int) -> bool:
+        """False if the segment was retired, whether or not its file is gone yet."""
+        return segment >= self.kept_before or segment in self.kept
 
     def _put(self, state: NamespaceState) -> None:
         self.by_name[state.name] = state
@@ -161,10 +167,6 @@ class Catalog:
             case "snapshot":
                 if state := self.by_id.get(control["id"]):
                     state.snapshot_layer, state.snapshot_sequence = control["layer"], control["sequence"]
-            case "retire":
-                self.retired.update(control["segments"])
-            case "skip":
-                self.skips.extend((s, a, b) for s, a, b in control["ranges"])
             case "catalog":
                 self.restore(control["catalog"])
             case unknown:
@@ -177,7 +179,8 @@ class Catalog:
             "next_id": self.next_id,
             "last_epoch": self.last_epoch,
             "owners": {name: list(owner) for name, owner in self.owners.items()},
-            "retired": sorted(self.retired),
+            "kept": self.kept,
+            "kept_before": self.kept_before,
             "retired_ms": self.retired_ms,
             "skips": [list(s) for s in self.skips],
         }
@@ -191,7 +194,8 @@ class Catalog:
         for row in dumped["namespaces"]:
             self._put(NamespaceState.load(row))
         self.owners = {name: (epoch, owner) for name, (epoch, owner) in dumped["owners"].items()}
-        self.retired = set(dumped["retired"])
+        self.kept = dict(dumped["kept"])
+        self.kept_before = dumped["kept_before"]
         self.retired_ms = dumped["retired_ms"]
         self.skips = [(s, a, b) for s, a, b in dumped["skips"]]
 

@@ -31,8 +31,16 @@ _BATCH_BYTES = 4 << 20
 class Collector:
     """One collection. Maintenance has flushed up to `flushed` and merged; `needed` is what runs refer to."""
 
-    def __init__(self, engine: Engine, needed: U64, flushed: Position, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        needed: U64,
+        floors: dict[int, int],
+        flushed: Position,
+        clock: Callable[[], float],
+    ) -> None:
         self._clock = clock
+        self._floors = floors
         self._flushed = flushed
         self._engine = engine
         self._needed = np.sort(needed)
@@ -81,8 +89,7 @@ class Collector:
     def _retire(self, victims: list[int]) -> None:
         engine = self._engine
         with engine.lock:
-            existing = set(engine.storage.numbers())
-            engine.catalog.retired = {n for n in engine.catalog.retired if n in existing} | set(victims)
+            engine.settle_segments(without=victims)
             engine.catalog.retired_ms = int(self._clock() * 1000)
             # Frames that a full replay would need to know namespaces and histories may lie in the victims.
             retired = engine.append([engine.control({"op": "catalog", "catalog": engine.catalog.dump()})])
@@ -152,8 +159,9 @@ class Collector:
             state = engine.catalog.by_id.get(frame.namespace)
             if state is None:
                 return
-            # At or below the floor only the newest record of a key is needed, and this is it.
-            target = max(frame.layer, state.floor_layer()) if layer is None else layer
+            # At or below the floor of the merge only the newest record of a key was needed, and this is it.
+            # The floor may be higher by now: then this one may be hidden by a record of a layer in between.
+            target = max(frame.layer, self._floors.get(frame.namespace, 0)) if layer is None else layer
             self._append(build_body(Kind.MOVED, frame.namespace, keys, values, gone, layer=target))
 
     def _append(self, body: Body) -> None:
@@ -173,7 +181,7 @@ class Collector:
         for namespace in run.directory:
             with engine.lock:
                 state = engine.catalog.by_id.get(namespace)
-                if state is None or state.history is None or not (floor := state.floor_layer()):
+                if state is None or state.history is None or not (floor := self._floors.get(namespace)):
                     continue
                 sight = Sight(
                     frozenset(x for x in state.everything().layers if x <= floor),

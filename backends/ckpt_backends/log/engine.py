@@ -145,21 +145,46 @@ class Engine:
         # no number to go on from.
         self._last_number = max(replayed.listed, default=0)
         if not self.storage.read_only:
-            self._take_over(replayed.clean, start, [n for n in replayed.listed if n not in self.live])
+            self._take_over(replayed.clean, start, [n for n in replayed.listed if self._is_leftover(n)])
 
     def _take_stock(self, replayed: Replayed) -> None:
         """Which segments and which recent records count, now that the catalog is complete."""
         for number, end in replayed.ends.items():
             self.summaries.setdefault(number, SegmentSummary(end, 0)).end = end
-        gone = self.catalog.retired | set(replayed.discarded)
-        self.live = Live(n for n in self.summaries if n not in gone)
+        missing = self._find_missing(replayed)
+        for damage in missing:
+            self.summaries.setdefault(damage.segment, SegmentSummary(damage.end, 0))
+        self.live = Live(n for n in self.summaries if n not in replayed.discarded and self.catalog.needs(n))
         self.lost = self.live.numbers - set(replayed.listed)
         self.summaries = {n: s for n, s in self.summaries.items() if n in self.live}
-        known = {(d.segment, d.start): d for d in [*self.damages, *replayed.damages]}
+        known = {(d.segment, d.start): d for d in [*self.damages, *replayed.damages, *missing]}
         self.damages = [d for d in known.values() if d.segment in self.live and not self._is_skipped(d)]
         self.index.active.forget(
             lambda ns, loc: loc >> SEGMENT_SHIFT not in self.live or ns not in self.catalog.by_id
         )
+
+    def _find_missing(self, replayed: Replayed) -> list[Damage]:
+        """What must have been there and was not seen by a walk over the whole log."""
+        if replayed.started_at is not None:
+            return []
+        last = replayed.tail.sequence - 1
+        kept = self.catalog.kept
+        gone = [n for n in {*kept, *replayed.unseen} if n not in replayed.listed and self.catalog.needs(n)]
+        missing = [Damage(n, 0, kept.get(n, 0), last, "the file is gone") for n in gone]
+        for number, end in replayed.ends.items():
+            if end < kept.get(number, 0):
+                missing.append(Damage(number, end, kept[number], last, "no frame starts here"))
+        return missing
+
+    def settle_segments(self, without: Iterable[int]) -> None:
+        """The catalog says from now on which segments count: all but those. Callers hold the lock."""
+        gone, tail = frozenset(without), self.tail.segment
+        self.catalog.kept_before = tail
+        self.catalog.kept = {n: s.end for n, s in self.summaries.items() if n < tail and n not in gone}
+
+    def _is_leftover(self, number: int) -> bool:
+        # Where nothing tears, what lies after the tail is the beginning of a batch that is being written.
+        return number not in self.live and (self.storage.tears or number < self.tail.segment)
 
     def _take_over(self, clean: bool, start: Position | None, leftovers: list[int]) -> None:
         """Make what was replayed durable, and the tail ready for the next frame."""
@@ -168,14 +193,17 @@ class Engine:
             for number in sorted(n for n in self.live.numbers - self.lost if n >= first):
                 begin = start.offset if start and start.segment == number else self.storage.data_start
                 self.storage.heal(number, begin, self.summaries[number].end)
-        resumable = self.tail.segment in self.live and self.tail.segment not in self.lost
+        # A discarded segment says where its predecessor ended. Only a new segment after it, which says
+        # something else, takes its word away for good: so nothing is appended before it in number.
+        discarded = [n for n in leftovers if n > self.tail.segment]
+        resumable = not discarded and self.tail.segment in self.live and self.tail.segment not in self.lost
         if resumable and (clean or self.storage.cut(self.tail.segment, self.tail.offset)):
             seed = segment_seed(self.log_id, self.tail.segment)
             self.storage.resume(self.tail.segment, seed)
             self.records.forget(self.tail.segment)
         for number in leftovers:
-            self.catalog.retired.add(number)
-            self.storage.retire(Segment(number, 0, 0, memoryview(b"")))
+            if number not in discarded:
+                self.storage.retire(Segment(number, 0, 0, memoryview(b"")), self.catalog.retired_ms / 1000)
 
     def _is_skipped(self, damage: Damage) -> bool:
         return any(
@@ -217,35 +245,44 @@ class Engine:
     def reload(self) -> None:
         """Look at the log anew, as readers do and writers after a lost race.
 
-        What was appended and never synced is given up: who waits for it gets LostRaceError.
+        What was appended and never synced is given up: who waits for it gets LostRaceError. Callers do not hold
+        the lock.
         """
-        with self.lock, self._replacing():
-            with self._sync_done:
-                self._sync_done.wait_for(lambda: not self._syncing)
-                self._syncing = True
-            try:
+        with self._sync_done:
+            self._sync_done.wait_for(lambda: not self._syncing)
+            self._syncing = True
+        try:
+            with self.lock, self._replacing():
                 durable = self.durable
                 self._load()
                 if self.storage.drop_unsynced():
                     self._ends_of_lives[self.life] = durable
                     self.life += 1
                 self._failure = None
-            finally:
-                self._end_sync(0, None)
+        finally:
+            self._end_sync(0, None)
+
+    def is_behind(self) -> bool:
+        """Whether others have written something that this engine has not seen; no, while own frames wait."""
+        with self.lock:
+            if self.durable < self._appended:
+                return False
+            tail, seen = self.tail, self._seen
+        return self.storage.fingerprint() != seen or self.storage.has_frame_at(tail.segment, tail.offset)
 
     def refresh(self) -> None:
         """See what other writers have done since, if there is anything; not while own frames are unsynced."""
         with self.lock:
             if self.durable < self._appended:
                 return
-            if self.storage.fingerprint() != self._seen:
-                self.reload()
-            elif self.storage.has_frame_at(self.tail.segment, self.tail.offset):
-                if self.tail.segment:
-                    with self._replacing():
-                        self._replay_more()
-                else:
-                    self.reload()
+            moved = self.storage.fingerprint() != self._seen
+            if not moved and not self.storage.has_frame_at(self.tail.segment, self.tail.offset):
+                return
+            if not moved and self.tail.segment:
+                with self._replacing():
+                    self._replay_more()
+                return
+        self.reload()
 
     def _replay_more(self) -> None:
         seen, self._seen = self._seen, None  # an interrupted replay must not be taken up in the middle
@@ -375,7 +412,10 @@ class Engine:
             return Ticket(self._appended, self.life)
 
     def wait_durable(self, ticket: Ticket) -> None:
-        """Return when every frame up to the ticket is on stable storage. One sync serves all who wait."""
+        """Return when every frame up to the ticket is on stable storage. One sync serves all who wait.
+
+        Callers do not hold the lock: who syncs needs it for a moment.
+        """
         with self._sync_done:
             while (self._ends_of_lives.get(ticket.life, self.durable)) < ticket.sequence:
                 if ticket.life != self.life:
@@ -388,9 +428,10 @@ class Engine:
             else:
                 return
             self._syncing = True
-        # No lock: it rises only when the frames are written, and who holds the lock may be waiting for us.
-        target = self._appended
         try:
+            with self.lock:
+                target = self._appended
+                self.storage.seal()
             self.storage.sync()
         except BackendUnavailableError as error:
             self._end_sync(0, error)
@@ -430,7 +471,8 @@ class Engine:
             self.storage.replace_manifest(encode_manifest(manifest))
         except LostRaceError as error:
             # The index of another writer counts now; ours refers to files that it may remove.
-            self._end_sync(0, error)
+            with self._sync_done:
+                self._failure = self._failure or error
             raise
         self.saved = manifest
         self.index_problem = None
@@ -449,7 +491,7 @@ class Engine:
                 self.records.forget(segment.number)
             self.live = Live(self.summaries)
         for segment in retired:
-            self.storage.retire(segment)
+            self.storage.retire(segment, self.catalog.retired_ms / 1000)
 
     # -- doubt -----------------------------------------------------------------------------------
 

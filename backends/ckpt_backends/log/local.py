@@ -361,6 +361,9 @@ class LocalStorage:
             finally:
                 self._disk.close(fd)
 
+    def seal(self) -> None:
+        """A sync covers whatever was written before it."""
+
     def sync(self) -> None:
         with self._mutex:
             self._syncing, self._unsynced = self._unsynced, {}
@@ -396,7 +399,8 @@ class LocalStorage:
     def drop_unsynced(self) -> bool:
         return False  # only the next writer can tell, when it reads the tail
 
-    def retire(self, segment: Segment) -> None:
+    def retire(self, segment: Segment, since_s: float) -> None:
+        del since_s  # readers in other processes hold a lock: there is no need to wait for them
         with self._mutex:
             segment.retired = True
             self._mapped.pop(segment.number, None)

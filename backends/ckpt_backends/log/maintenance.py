@@ -193,18 +193,31 @@ class Maintenance:
             if count >= _MERGE_AT:
                 self._merge(runs[:count])
 
-    def _merge(self, runs: Sequence[Run]) -> None:
-        """Replace the newest runs by one. Callers hold the mutex and have flushed."""
+    def _merge(self, runs: Sequence[Run]) -> dict[int, int]:
+        """Replace the newest runs by one. Callers hold the mutex and have flushed.
+
+        Returns, for each versioned namespace, the layer at or below which the merged run refers to one record
+        of each key, the newest there is; 0 where no layer is known to be like that.
+        """
         engine, index = self._engine, self._engine.index
         whole = len(runs) == len(index.runs)
-        merged = self._write_run(self._merged_slices(runs, whole))
+        floors: dict[int, int] = {}
+        merged = self._write_run(self._merged_slices(runs, whole, floors))
+        # What was left out because of a truncation or a drop must not come back: they are durable first.
+        engine.wait_durable(engine.everything())
         with engine.lock:
             index.runs = (merged, *index.runs[len(runs) :])
         assert engine.saved is not None
         self._save(engine.saved)
+        return floors
 
-    def _merged_slices(self, runs: Sequence[Run], whole: bool) -> Iterator[tuple[int, U64, U64]]:
+    def _merged_slices(
+        self, runs: Sequence[Run], whole: bool, floors: dict[int, int]
+    ) -> Iterator[tuple[int, U64, U64]]:
         engine = self._engine
+        assert engine.saved is not None
+        # A floor that was committed after the flush may have records that no run knows.
+        flushed = engine.saved.position.sequence
         for namespace in sorted({n for run in runs for n in run.directory}):
             with engine.lock:
                 state = engine.catalog.by_id.get(namespace)
@@ -216,6 +229,7 @@ class Maintenance:
             if sight is None:
                 yield namespace, *merge_plain(runs, namespace, engine.records, live)
                 continue
+            floors[namespace] = floor if floor < flushed else 0
             hashes, locations, used = merge_layered(runs, namespace, engine.records, live, sight, floor)
             if whole:
                 with engine.lock:
@@ -245,12 +259,12 @@ class Maintenance:
             self.flush()
             if engine.saved is None:
                 return 0
-            if engine.index.runs:
-                self._merge(engine.index.runs)
+            floors = self._merge(engine.index.runs) if engine.index.runs else {}
             needed = engine.index.runs[0].all_locations() if engine.index.runs else np.empty(0, np.uint64)
             engine.live_records = len(needed)
             assert engine.saved is not None
-            written = Collector(engine, needed, engine.saved.position, self._clock).collect(select)
+            collector = Collector(engine, needed, floors, engine.saved.position, self._clock)
+            written = collector.collect(select)
             self.flush()
             return written
 

@@ -34,6 +34,9 @@ class Replayed:
     """Segments that hold nothing but frames that were never acknowledged."""
     ends: dict[int, int] = field(default_factory=dict)
     """Where the frames of each walked segment end."""
+    started_at: Position | None = None
+    unseen: list[int] = field(default_factory=list)
+    """Segments without a file that others name as their predecessor: retired, or lost."""
     bad_headers: list[int] = field(default_factory=list)
     """Walked segments whose header cannot be trusted; their frames say what it would."""
     listed: list[int] = field(default_factory=list)
@@ -95,6 +98,8 @@ class Replay:
             damages=self._damages,
             discarded=[n for n in self._headers if n > tail.segment] if self._numbers else [],
             ends=self._ends,
+            started_at=self._start,
+            unseen=self._unseen(),
             bad_headers=[n for n in self._ends if self._headers[n] is None],
             listed=self._listed,
         )
@@ -115,8 +120,12 @@ class Replay:
                 if not frame.continues:
                     self._apply_batch(apply, Position(segment.number, offset, expected))
                 continue
-            if sealed is None and self._first(following) == expected:
-                break  # the next segment goes on from here; only its header does not say so
+            if (
+                sealed is None
+                and following is not None
+                and self._ends_here(segment, offset, expected, following)
+            ):
+                break
             if expected > self._durable and self._storage.tears:
                 self._ends[segment.number] = offset
                 return True
@@ -138,6 +147,16 @@ class Replay:
         self._damages.append(Damage(segment.number, offset, sealed, last, "the segment was cut short"))
         self._apply_batch(apply, Position(segment.number, sealed, last + 1))
         return False
+
+    def _ends_here(self, segment: Segment, offset: int, expected: int, following: int) -> bool:
+        """Whether a segment ends at an offset where no frame starts, although its successor is not there."""
+        if self._first(following) == expected:
+            return True  # the next segment goes on from here; only its header does not say so
+        # Its successor was retired, and with it the word of where this one ended. The catalog knows.
+        return (
+            self._headers[following] is not None
+            and find_next_frame(segment.buffer, offset + 1, len(segment.buffer), segment.seed) is None
+        )
 
     def _apply_batch(self, apply: Apply, tail: Position) -> None:
         if self._batch:
@@ -196,6 +215,11 @@ class Replay:
 
     def _segment(self, number: int) -> Segment:
         return self._storage.segment(number, segment_seed(self._log_id, number))
+
+    def _unseen(self) -> list[int]:
+        headers = [self._headers[n] for n in self._numbers]
+        named = {header.previous for header in headers if header is not None} - {0}
+        return sorted(named.difference(self._listed))
 
     def _sealed_end(self, number: int, following: int | None) -> int | None:
         header = self._headers[following] if following is not None else None

@@ -84,6 +84,8 @@ def repair_log(engine: Engine) -> RepairReport:
     with engine.lock:
         engine.rebuild()
         for damage in engine.damages:
+            if damage.segment in engine.lost:
+                continue
             folder = _quarantine(engine, engine.records.segment(damage.segment), damage.start, damage.end)
             ranges.append((damage.segment, damage.start, damage.end))
         frames, headers = _frames_with_bad_values(engine)
@@ -96,12 +98,13 @@ def repair_log(engine: Engine) -> RepairReport:
             folder = _quarantine(engine, segment, frame.offset, frame.end)
             ranges.append((segment.number, frame.offset, frame.end))
             deletes.extend(_deletes_of_bad_values(engine, frame, segment.number))
-        engine.catalog.retired |= engine.lost
+        engine.settle_segments(without=engine.lost)
         engine.catalog.skips.extend(ranges)
         repaired = engine.append(
             [*deletes, engine.control({"op": "catalog", "catalog": engine.catalog.dump()})]
         )
-        engine.wait_durable(repaired)
+    engine.wait_durable(repaired)
+    with engine.lock:
         engine.rebuild()
         kept = sum(s.records for s in engine.summaries.values())
     return RepairReport(kept, tuple(problems), folder)

@@ -45,7 +45,7 @@ class Storage(Protocol):
         """The segments that exist now, ascending."""
 
     def header(self, number: int) -> SegmentHeader:
-        """A segment's header; BadFrameError if it cannot be trusted, UnbegunSegmentError if it has no frame."""
+        """A segment's header; BadFrameError if it cannot be trusted, UnbegunSegmentError if it is blank."""
 
     def segment(self, number: int, seed: int) -> Segment:
         """A segment to read; CorruptRecordError if it is gone, BackendUnavailableError if out of reach."""
@@ -80,6 +80,9 @@ class Storage(Protocol):
     def heal(self, number: int, start: int, end: int) -> None:
         """Make sure that what is read there now is on stable storage too."""
 
+    def seal(self) -> None:
+        """The next `sync` is to cover what was written so far, and may do so without what comes after."""
+
     def sync(self) -> None:
         """Return when everything written before the call is on stable storage. Callers serialise it."""
 
@@ -89,8 +92,8 @@ class Storage(Protocol):
     def drop_unsynced(self) -> bool:
         """Forget what was written and not synced; False if there was nothing."""
 
-    def retire(self, segment: Segment) -> None:
-        """The log does not need this segment any more; free it once no reader holds it."""
+    def retire(self, segment: Segment, since_s: float) -> None:
+        """The log does not need this segment since then; free it once no reader holds it."""
 
     # -- index -----------------------------------------------------------------------------------
 
