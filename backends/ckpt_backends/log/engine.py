@@ -245,19 +245,20 @@ class Engine:
     def reload(self) -> None:
         """Look at the log anew, as readers do and writers after a lost race.
 
-        What was appended and never synced is given up: who waits for it gets LostRaceError. Callers do not hold
-        the lock.
+        What was appended and never synced is given up: who waits for it gets LostRaceError. Callers do not
+        hold the lock.
         """
         with self._sync_done:
             self._sync_done.wait_for(lambda: not self._syncing)
             self._syncing = True
         try:
             with self.lock, self._replacing():
-                durable = self.durable
-                self._load()
                 if self.storage.drop_unsynced():
-                    self._ends_of_lives[self.life] = durable
+                    self._ends_of_lives[self.life] = self.durable
                     self.life += 1
+                    # If loading fails, what was dropped is still in the index: no writes on top of that.
+                    self._failure = self._failure or self._lost_race()
+                self._load()
                 self._failure = None
         finally:
             self._end_sync(0, None)
@@ -419,7 +420,7 @@ class Engine:
         with self._sync_done:
             while (self._ends_of_lives.get(ticket.life, self.durable)) < ticket.sequence:
                 if ticket.life != self.life:
-                    raise LostRaceError(f"another writer of {self.storage.address} was first; try again")
+                    raise self._lost_race()
                 if self._failure is not None:
                     raise self._failure
                 if not self._syncing:
@@ -440,6 +441,9 @@ class Engine:
             self._end_sync(0, BackendUnavailableError(f"{self.storage.address}: the sync was interrupted"))
             raise
         self._end_sync(target, None)
+
+    def _lost_race(self) -> LostRaceError:
+        return LostRaceError(f"another writer of {self.storage.address} was first; try again")
 
     def _end_sync(self, durable: int, failure: BackendUnavailableError | None) -> None:
         if failure is not None and (first := self.storage.first_unsynced()) is not None:

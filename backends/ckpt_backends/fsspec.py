@@ -1,0 +1,389 @@
+"""Checkpoints in an object store, through any fsspec filesystem: the log's frames as immutable objects.
+
+One request makes a whole commit group durable, however many keys, namespaces and threads it holds. Several
+handles may write to one store at once: objects are numbered, each is created only if its number is free, so
+every writer has seen all that came before it. Who comes second looks again and repeats its write on top.
+
+The address is `fsspec+PROTOCOL://PLACE?option=…`. Options of `FsspecOptions` are ours; `fs.NAME=value` goes
+to the filesystem as its argument NAME (`true`, `false`, `{…}` and `[…]` are read as JSON, all else is text).
+Credentials are best left to the environment, where every driver looks for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import fsspec
+from fsspec.core import strip_protocol
+from fsspec.registry import known_implementations
+
+from ckpt.backend import BackendStats, Capabilities, CompactionReport, RepairReport, require_open
+from ckpt.config import Address, build_options, suggestion
+from ckpt.disk import Disk
+from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, CorruptRecordError, FencedError
+from ckpt.types import Changes, CommitId, Epoch, check_namespace
+from ckpt_backends.log.backend import EngineBackend
+from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.index import Live
+from ckpt_backends.log.maintenance import Maintenance
+from ckpt_backends.log.runs import MAX_SEGMENT_BYTES
+from ckpt_backends.log.storage import LostRaceError
+from ckpt_backends.object_requests import LOCAL, Requests
+from ckpt_backends.objects import ObjectStorage, Sizes
+
+Answer = TypeVar("Answer")
+
+_FS_OPTION = "fs."
+_EXTRAS = {"s3": "ckpt[s3]", "s3a": "ckpt[s3]"}
+_LONGEST_WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecOptions:
+    """The options of an `fsspec+PROTOCOL://` address, apart from those of the filesystem (`fs.NAME`)."""
+
+    mode: str = "write"
+    """`write`: reads and writes. `read`: changes nothing, not even by chance."""
+    segment_bytes: int = 8 << 20
+    """The size of the objects that compaction makes, and the most that is read to find one key."""
+    cache_bytes: int = 256 << 20
+    """How much of the objects read last stays in memory, beside the index of 16 bytes a key."""
+    recent_records: int = 1 << 17
+    """How many records may be unknown to the index files; bounds memory and the replay when opening."""
+    unindexed_segments: int = 64
+    """Likewise, how many objects; each of them is a request when opening."""
+    gc: bool = True
+    gc_trigger: float = 0.5
+    gc_select: float = 0.5
+    """As in the log: garbage that starts a compaction, and what share of an object must be garbage."""
+    small_bytes: int = 1 << 20
+    """Objects below this size are merged into large ones, whatever they hold,"""
+    small_segments: int = 256
+    """once there are so many of them."""
+    grace_s: float = 120.0
+    """How long an object stays after it was compacted away. Scans by other handles may take that long, and
+    the clocks of hosts that share a store must agree to within half of it."""
+    stale_s: float = 0.0
+    """A read may miss what other handles have written in this time; 0 asks the store each time."""
+    retry_s: float = 10.0
+    """How long a failing request is tried again before BackendUnavailableError."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("read", "write"):
+            raise ConfigError(f"fsspec option mode is read or write, got {self.mode!r}")
+        if not 1 << 12 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
+            raise ConfigError(
+                f"fsspec option segment_bytes is between 4KiB and 64MiB, got {self.segment_bytes}"
+            )
+        for name in ("recent_records", "unindexed_segments", "small_segments"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"fsspec option {name} is at least 1, got {getattr(self, name)}")
+        for name in ("gc_trigger", "gc_select"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(f"fsspec option {name} is between 0 and 1, got {getattr(self, name)}")
+        for name in ("cache_bytes", "small_bytes", "grace_s", "stale_s", "retry_s"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"fsspec option {name} is not below 0, got {getattr(self, name)}")
+
+
+class FsspecBackend(EngineBackend):
+    """Checkpoints as immutable objects of any fsspec filesystem: durable when the store has answered.
+
+    Examples
+    --------
+    >>> import ckpt
+    >>> with ckpt.open_backend("fsspec+memory://docs/one") as store:
+    ...     store.put_many("words", {b"be": b"2"})
+    >>> with ckpt.open_backend("fsspec+memory://docs/one") as store:
+    ...     store.get_many("words", [b"be", b"or"])
+    {b'be': b'2'}
+    """
+
+    scheme: ClassVar[str] = "fsspec"
+    reads_need_mode: ClassVar[bool] = True
+    """Who only reads opens the store with `mode=read`: it must exist, and nothing is ever written."""
+
+    def __init__(
+        self,
+        filesystem: Any,
+        root: str,
+        options: FsspecOptions | None = None,
+        *,
+        protocol: str,
+        address: str,
+        clock: Callable[[], float] = time.time,
+        disk: Disk | None = None,
+    ) -> None:
+        options = options or FsspecOptions()
+        self._requests = Requests(
+            filesystem, protocol, root, address=address, retry_s=options.retry_s, disk=disk
+        )
+        sizes = Sizes(**{f.name: getattr(options, f.name) for f in dataclasses.fields(Sizes)})
+        storage = ObjectStorage(self._requests, address, sizes, read_only=options.mode == "read", clock=clock)
+        if options.mode == "read":
+            storage.require_exists()
+        engine = Engine(storage)
+        storage.on_evict = lambda number: engine.records.forget(number)
+        maintenance = Maintenance(
+            engine,
+            recent_records=options.recent_records,
+            gc=options.gc,
+            gc_trigger=options.gc_trigger,
+            gc_select=options.gc_select,
+            clock=clock,
+        )
+        super().__init__(engine, maintenance, durable_writes=True, clock=clock)
+        self._stale_s = options.stale_s
+        self._looked_at = time.monotonic()
+        self._owner = secrets.token_hex(8)
+        self._claims: dict[str, int] = {}
+        """The epochs of the namespaces that this handle has claimed, whether or not it still owns them."""
+        self.capabilities = Capabilities(
+            persistent=protocol != "memory",
+            shared_writers=self._requests.creates_atomically,
+            ttl=True,
+            atomic_put=True,
+            ordered_scan=False,
+            detects_corruption=True,
+        )
+
+    @classmethod
+    def from_address(cls, address: Address, **extra: Any) -> Self:
+        """Open the store that an address names; `filesystem=` takes a ready fsspec filesystem instead."""
+        seams = {name: extra.pop(name) for name in ("clock", "disk") if name in extra}
+        filesystem = extra.pop("filesystem", None)
+        given = {**address.options, **extra}
+        arguments = {n.removeprefix(_FS_OPTION): v for n, v in given.items() if n.startswith(_FS_OPTION)}
+        ours = {n: v for n, v in given.items() if not n.startswith(_FS_OPTION)}
+        options = build_options(FsspecOptions, ours, of="fsspec")
+        protocol = address.scheme.removeprefix("fsspec").removeprefix("+")
+        if not protocol:
+            raise ConfigError(f"{address} names no protocol; write fsspec+PROTOCOL://, such as fsspec+s3://")
+        if not address.path.strip("/") or (protocol in LOCAL and not address.path.startswith("/")):
+            example = (
+                "file:///absolute/path (three slashes)" if protocol in LOCAL else f"{protocol}://name/path"
+            )
+            raise ConfigError(f"{address} names no place; write fsspec+{example}")
+        if filesystem is None:
+            filesystem = _open_filesystem(protocol, arguments, address)
+        kept = {n: v for n, v in address.options.items() if n.startswith(_FS_OPTION)}
+        return cls(
+            filesystem,
+            strip_protocol(f"{protocol}://{address.path}"),
+            options,
+            protocol=protocol,
+            address=str(Address(address.scheme, address.location, kept)),
+            **seams,
+        )
+
+    # -- writing beside others -------------------------------------------------------------------
+
+    def write_many(self, batches: Mapping[str, Changes]) -> None:
+        # The deletes of a namespace that we do not know are no empty task: another may just have made it.
+        changes = {name: _listed(change) for name, change in batches.items()}
+        self._write(lambda: super(FsspecBackend, self).write_many(changes), changes)
+
+    def commit(
+        self,
+        namespace: str,
+        version: int,
+        puts: Mapping[bytes, bytes],
+        deletes: Iterable[bytes] = (),
+        *,
+        base: str | None = None,
+        commit_id: str | None = None,
+    ) -> CommitId:
+        gone = deletes if isinstance(deletes, (bytes, str)) else list(deletes)
+        add = super().commit
+        return self._write(
+            lambda: add(namespace, version, puts, gone, base=base, commit_id=commit_id), [namespace]
+        )
+
+    def truncate(self, namespace: str, keep_from: int) -> None:
+        forget = super().truncate
+        self._write(lambda: forget(namespace, keep_from), [namespace])
+
+    def drop(self, namespace: str) -> None:
+        remove = super().drop
+        self._write(lambda: remove(namespace), [namespace])
+
+    def claim(self, namespace: str) -> Epoch:
+        take = super().claim
+        epoch = self._write(lambda: take(namespace), [namespace])
+        self._claims[namespace] = epoch
+        return epoch
+
+    def release(self, namespace: str) -> None:
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+        if self._claims.get(namespace) is not None:
+            self._write(lambda: self._release([namespace]), [namespace])
+
+    def flush(self) -> None:
+        # Every write waits for its own durability; what another writer's victory undid is repeated there.
+        require_open(self._closed, self.address)
+
+    def compact(self) -> CompactionReport:
+        """Merge small objects and drop garbage now. The room is free `grace_s` after that, see the docs."""
+        merge = super().compact
+        return self._write(merge, ())
+
+    def repair(self) -> RepairReport:
+        """Rebuild the index, save what is intact, and move what is not to quarantine."""
+        mend = super().repair
+        return self._write(mend, ())
+
+    def close(self) -> None:
+        if not self._closed and not self._engine.storage.read_only:
+            try:
+                mine = [name for name in self._claims if self._owns(name)]
+                if mine:
+                    self._write(lambda: self._release(mine), ())
+            except CkptError:
+                pass  # who cannot say goodbye stays the owner until somebody else claims
+        super().close()
+
+    def _write(self, write: Callable[[], Answer], namespaces: Iterable[str]) -> Answer:
+        """Write on top of what everybody has written; again, if another was first."""
+        require_open(self._closed, self.address)
+        engine = self._engine
+        wait_s = 0.001
+        if any(name not in engine.catalog.by_name for name in namespaces if isinstance(name, str)):
+            self._look(None)
+        while True:
+            if engine.has_failed and not engine.storage.read_only:
+                self._look_anew()
+            seen = engine.next_sequence
+            try:
+                return write()
+            except LostRaceError:
+                # Half of the wait is random, so that writers that collided do not collide again.
+                time.sleep(wait_s * (0.5 + random.random() / 2))
+                wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            except BackendUnavailableError:
+                raise  # nobody knows whether it was written: to try again may be to write it twice
+            except CkptError:
+                # What forbids the write may have changed since we last looked.
+                if not self._has_news(seen):
+                    raise
+
+    def _look_anew(self) -> None:
+        """After a failed or lost write: drop what is not stored, and read what is."""
+        with self._maintenance.paused():
+            if self._engine.has_failed:
+                self._engine.reload()
+
+    def _has_news(self, seen: int) -> bool:
+        try:
+            self._look(None)
+        except BackendUnavailableError:
+            return False
+        return self._engine.next_sequence != seen
+
+    # -- owners ----------------------------------------------------------------------------------
+
+    def _claim_of(self, namespace: str, epoch: int) -> dict[str, Any]:
+        return {"op": "claim", "epoch": epoch, "name": namespace, "owner": self._owner}
+
+    def _require_owner(self, namespace: str) -> None:
+        epoch, owner = self._engine.catalog.owners.get(namespace, (0, ""))
+        mine = self._claims.get(namespace)
+        # A handle that lost its claim stays fenced after the new owner has gone: it may hold old state.
+        if (mine != epoch) if mine is not None else owner:
+            raise FencedError(
+                f"namespace {namespace!r} in {self.address} was claimed by another owner (epoch {epoch}); "
+                "stop writing, or claim() it to take it over"
+            )
+
+    def _owns(self, namespace: str) -> bool:
+        return self._engine.catalog.owners.get(namespace) == (self._claims.get(namespace), self._owner)
+
+    def _release(self, names: Iterable[str]) -> None:
+        engine = self._engine
+        with engine.lock:
+            engine.require_writable()
+            said = [{"op": "release", "name": n, "epoch": self._claims[n]} for n in names if self._owns(n)]
+            ticket = engine.append([engine.control(s) for s in said]) if said else engine.everything()
+            for control in said:
+                engine.catalog.apply(ticket.sequence, control)
+        engine.wait_durable(ticket)
+        for name in names:
+            self._claims.pop(name, None)
+
+    # -- reading what others write ---------------------------------------------------------------
+
+    def _look(self, namespace: str | None) -> None:
+        # Nobody else writes to a namespace that we own, so there is nothing to look for.
+        if namespace is not None and self._owns(namespace):
+            return
+        now_s = time.monotonic()
+        if now_s - self._looked_at < self._stale_s:
+            return
+        if self._engine.storage.read_only:
+            self._engine.refresh()
+        elif not self._engine.has_failed and self._engine.is_behind():
+            with self._maintenance.paused():
+                self._engine.refresh()
+        self._looked_at = now_s
+
+    def _can_ask_again(self, error: Exception, live: Live) -> bool:
+        if isinstance(error, CorruptRecordError) and not self._engine.storage.read_only:
+            # Another writer may have compacted away what our index still points to.
+            with self._maintenance.paused():
+                self._engine.reload()
+            return True
+        return super()._can_ask_again(error, live)
+
+    def stats(self) -> BackendStats:
+        found = super().stats()
+        requests = {f"requests_{kind}": count for kind, count in sorted(self._requests.counts.items())}
+        return dataclasses.replace(found, details={**found.details, **requests})
+
+
+def _listed(changes: Changes) -> Changes:
+    """The same, with deletes that can be read twice."""
+    if isinstance(changes.deletes, (bytes, str, list, tuple)):
+        return changes
+    return dataclasses.replace(changes, deletes=list(changes.deletes))
+
+
+def _open_filesystem(protocol: str, arguments: Mapping[str, Any], address: Address) -> Any:
+    if protocol not in fsspec.available_protocols():
+        raise ConfigError(
+            f"fsspec knows no protocol {protocol!r}; {suggestion(protocol, fsspec.available_protocols())}"
+        )
+    try:
+        # Caches of listings and instances are for datasets that do not change under their reader.
+        return fsspec.filesystem(
+            protocol,
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            **{name: _parsed(value) for name, value in arguments.items()},
+        )
+    except ImportError as error:
+        package = _EXTRAS.get(protocol) or known_implementations[protocol]["class"].partition(".")[0]
+        raise ConfigError(
+            f"fsspec+{protocol} needs a package that is not installed; "
+            f"install it with: pip install '{package}'"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the filesystem of {address} takes no such options: {error}") from error
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, str) and (
+        value in ("true", "false") or re.fullmatch(r"[{\[].*[}\]]", value, re.DOTALL)
+    ):
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise ConfigError(f"an option fs.… that starts with {{ or [ is JSON: {error}") from error
+    return value
