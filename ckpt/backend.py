@@ -27,7 +27,7 @@ from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, UnsupportedError, shown_key
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt.versions import Commit
+from ckpt.versions import Commit, History
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +205,15 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def history(self, namespace: str) -> History:
+        """A copy of the namespace's history: its tip, its commits, and from which version on it is kept.
+
+        Empty for plain and unknown namespaces.
+        """
+
     def versions(self, namespace: str) -> list[Commit]:
         """The commits that a reader may name, by version; empty for plain and unknown namespaces."""
+        return self.history(namespace).commits()
 
     @abstractmethod
     def truncate(self, namespace: str, keep_from: int) -> None:

@@ -110,7 +110,7 @@ class Disk:
             self.rename(aside, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(aside)
+                self.unlink(aside)
             raise
         if durable:
             self.sync_dir(os.path.dirname(path) or ".")

@@ -13,13 +13,13 @@ Expiry times are not part of the contract's answers: a copied checkpoint has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ckpt.backend import Backend
 from ckpt.config import suggestion
-from ckpt.errors import ConfigError, CorruptRecordError, VersionNotFoundError, shown_key
+from ckpt.errors import ConfigError, CorruptRecordError, shown_key
 from ckpt.replay import Replay, Step, plan_replay
 from ckpt.types import CommitId
 from ckpt.versions import Commit, History
@@ -172,7 +172,8 @@ def _key_difference(found: Found, state: _State, key: bytes) -> Difference:
 
 
 def _diff_namespace(source: Backend, target: Backend, name: str) -> Iterator[Difference]:
-    ours, theirs = source.versions(name), target.versions(name)
+    source_history, target_history = source.history(name), target.history(name)
+    ours, theirs = source_history.commits(), target_history.commits()
     if not ours and not theirs:
         yield from _diff_states(_State(source, name), _State(target, name))
         return
@@ -188,61 +189,23 @@ def _diff_namespace(source: Backend, target: Backend, name: str) -> Iterator[Dif
     for commit in theirs:
         if commit.id not in in_source:
             yield Difference(Found.ONLY_IN_TARGET, name, "commit", commit_id=commit.id)
-    if _history_end(source, name, ours) != _history_end(target, name, theirs):
+    if _end(source_history) != _end(target_history):
         yield Difference(Found.DIFFERS, name, "tip or truncation")
     for commit in ours:
         if commit.id in in_target:
             yield from _diff_states(_State(source, name, commit.id), _State(target, name, commit.id))
 
 
+def _end(history: History) -> tuple[int, CommitId]:
+    """From which version on a history is kept, and where a read without a commit id starts."""
+    assert history.tip is not None
+    return history.truncated_below, history.tip.id
+
+
 def _same_place(ours: Commit, theirs: Commit, listed: Mapping[CommitId, Commit]) -> bool:
     """Same version and same base; a base that is garbage in the source cannot be named, nor compared."""
     is_garbage = ours.base is not None and ours.base not in listed
     return ours.version == theirs.version and (is_garbage or ours.base == theirs.base)
-
-
-def _history_end(backend: Backend, name: str, commits: Sequence[Commit]) -> tuple[int, CommitId]:
-    truncated_below = _truncated_below(backend, name, commits)
-    return truncated_below, _tip_id(backend, name, commits, truncated_below)
-
-
-def _truncated_below(backend: Backend, name: str, commits: Sequence[Commit]) -> int:
-    """The lowest version that can be read, found by asking: truncation is visible only as an error."""
-    newest = max(commits, key=lambda c: c.version)
-    return _first(0, newest.version, lambda v: _is_readable(backend, name, v, newest.id))
-
-
-def _tip_id(backend: Backend, name: str, commits: Sequence[Commit], truncated_below: int) -> CommitId:
-    """Where a read without a commit id starts. The commits say so, unless a truncation took the evidence."""
-    tip = History(commits).tip
-    assert tip is not None
-    if truncated_below == 0:
-        return tip.id
-    newest = max(c.version for c in commits)
-    version = _first(truncated_below, newest, lambda v: v == newest or not _is_readable(backend, name, v + 1))
-    heads = [c.id for c in commits if c.version == version] or [c.id for c in commits]
-    heads.sort(key=lambda head: head != tip.id)  # between equal states the evidence decides
-    current = _State(backend, name)
-    for head in heads[:-1]:
-        if next(_diff_states(current, _State(backend, name, head)), None) is None:
-            return head
-    return heads[-1]
-
-
-def _is_readable(backend: Backend, name: str, version: int, commit_id: CommitId | None = None) -> bool:
-    try:
-        backend.get_many(name, [b""], version=version, commit_id=commit_id)
-    except VersionNotFoundError:
-        return False
-    return True
-
-
-def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The lowest number for which something holds that stays true once it is; it holds at `high`."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
 
 
 # -- copying -------------------------------------------------------------------------------------
@@ -264,10 +227,11 @@ def _copy_namespace(
 ) -> Progress:
     progress = Progress(name)
     show(progress)
-    commits, held = source.versions(name), target.versions(name)
+    history, held = source.history(name), target.versions(name)
+    commits = history.commits()
     exists = name in target.namespaces()
     if commits:
-        truncated_below, tip_id = _history_end(source, name, commits)
+        truncated_below, tip_id = _end(history)
         replay = plan_replay(commits, tip_id, truncated_below)
         done = replay.position(held) if held or not exists else None
         other = None if done is None else _first_other(source, target, name, replay.steps[:done])

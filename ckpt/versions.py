@@ -106,6 +106,14 @@ class History:
         """Versions below this one were forgotten and cannot be read."""
         return self.settled.truncated_below
 
+    def copy(self) -> History:
+        """The same history, for somebody else to keep."""
+        copied = History(settled=self.settled)
+        copied._commits = dict(self._commits)
+        copied._garbage = set(self._garbage)
+        copied._tip, copied.next_sequence = self._tip, self.next_sequence
+        return copied
+
     def __len__(self) -> int:
         return len(self._commits)
 

@@ -51,7 +51,7 @@ from ckpt.config import Address, Durability, build_options
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt.versions import Commit, History, require_plain
+from ckpt.versions import History, require_plain
 from ckpt_backends.file_care import Care
 from ckpt_backends.file_claims import Claims
 from ckpt_backends.file_records import Aside, disk_errors, encode_note, read_note, remove_tree
@@ -226,12 +226,12 @@ class FileBackend(Backend):
             self._note(written)
             return made
 
-    def versions(self, namespace: str) -> list[Commit]:
+    def history(self, namespace: str) -> History:
         check_namespace(namespace)
         with self._working():
-            commits = self._spaces[namespace].commits.history().commits()
+            history = self._spaces[namespace].commits.history().copy()
             self._require_store()
-            return commits
+            return history
 
     def truncate(self, namespace: str, keep_from: int) -> None:
         check_namespace(namespace)

@@ -195,12 +195,12 @@ class MemoryBackend(Backend):
             self._store.namespaces[namespace] = space
             return commit.id
 
-    def versions(self, namespace: str) -> list[Commit]:
+    def history(self, namespace: str) -> History:
         check_namespace(namespace)
         with self._store.lock:
             self._require_open()
             space = self._store.namespaces.get(namespace)
-            return space.history.commits() if space else []
+            return space.history.copy() if space else History()
 
     def truncate(self, namespace: str, keep_from: int) -> None:
         check_namespace(namespace)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from ckpt.backend import Backend, BackendStats, BadRecord
 from ckpt.errors import BackendUnavailableError
 from ckpt.types import Changes, CommitId, Epoch
-from ckpt.versions import Commit
+from ckpt.versions import History
 
 ResultT = TypeVar("ResultT")
 
@@ -89,8 +89,8 @@ class WrappedBackend(Backend):
             lambda: self.inner.commit(namespace, version, puts, deletes, base=base, commit_id=commit_id),
         )
 
-    def versions(self, namespace: str) -> list[Commit]:
-        return self.around("versions", (namespace,), lambda: self.inner.versions(namespace))
+    def history(self, namespace: str) -> History:
+        return self.around("history", (namespace,), lambda: self.inner.history(namespace))
 
     def truncate(self, namespace: str, keep_from: int) -> None:
         self.around("truncate", (namespace, keep_from), lambda: self.inner.truncate(namespace, keep_from))

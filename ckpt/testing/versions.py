@@ -31,6 +31,18 @@ def ids(backend: Backend) -> list[str]:
 class VersionConformance(BackendHarness):
     """A commit is whole, every retained version stays readable, and a zombie is a branch nobody follows."""
 
+    def test_a_history_knows_its_tip_and_its_beginning(self, backend: Backend) -> None:
+        assert backend.history("store").tip is None
+        one = backend.commit("store", 1, {b"a": b"1"})
+        two = backend.commit("store", 2, {b"a": b"2"})
+        backend.commit("store", 2, {b"a": b"branch"}, base=one)
+        history = backend.history("store")
+        assert history.tip is not None
+        assert history.tip.id == two
+        backend.truncate("store", 2)
+        assert backend.history("store").truncated_below == 2
+        assert history.truncated_below == 0, "a history that was handed out does not change"
+
     def test_reading_as_of_a_version(self, backend: Backend) -> None:
         backend.commit("store", 1, {b"a": b"1", b"b": b"1"})
         backend.commit("store", 2, {b"a": b"2", b"c": b"2"}, deletes=[b"b", b"never there"])

@@ -238,11 +238,9 @@ class EngineBackend(Backend):
                     f"{self.address}: another writer was first while a scan was seeing our unsaved writes; "
                     "scan again"
                 )
-            frame = records.frame(location)
+            frame = records.intact_frame(location)
             key = frame.key(location & RECORD_MASK)
             if not key.startswith(prefix):
-                continue
-            if records.holds(location, key) is None:
                 continue
             value = records.value(frame, location, self._now_ms())
             if value is not None:
@@ -371,13 +369,13 @@ class EngineBackend(Backend):
         puts = [0 if 0 < head.expires_ms <= now_ms else head.puts for head in heads]
         return int(((locations & np.uint64(RECORD_MASK)) < np.array(puts, np.uint64)[inverse]).sum())
 
-    def versions(self, namespace: str) -> list[Commit]:
+    def history(self, namespace: str) -> History:
         check_namespace(namespace)
 
-        def ask() -> list[Commit]:
+        def ask() -> History:
             with self._engine.lock:
                 state = self._engine.namespace(namespace)
-                return state.history.commits() if state is not None and state.history is not None else []
+                return state.history.copy() if state is not None and state.history is not None else History()
 
         return self._read(ask)
 
