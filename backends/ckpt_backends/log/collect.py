@@ -115,7 +115,7 @@ class Collector:
             return
         firsts = np.flatnonzero(np.diff(locations >> np.uint64(RECORD_BITS), prepend=np.uint64(0)))
         for start, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(locations)], strict=True):
-            frame = self._engine.records.frame(int(locations[start]))
+            frame = self._engine.records.intact_frame(int(locations[start]))
             step = max(1, min(_BATCH_RECORDS, _BATCH_BYTES * frame.count // max(1, frame.values_bytes)))
             for first in range(start, end, step):
                 yield frame, locations[first : min(end, first + step)].tolist()

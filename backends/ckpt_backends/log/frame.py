@@ -237,6 +237,7 @@ class Frame:
 
     __slots__ = (
         "_checks_at",
+        "_intact",
         "_keys_at",
         "_meta_at",
         "_value_ends_at",
@@ -296,6 +297,7 @@ class Frame:
             )
         self.kind = _KINDS[kind]
         self.buffer, self.offset, self.seed = buffer, offset, seed
+        self._intact: bool | None = None
         self.puts = self.count - self.deletes
         self._value_ends_at = offset + HEADER_BYTES + 4 * self.count
         self._checks_at = self._value_ends_at + 4 * self.puts
@@ -314,9 +316,11 @@ class Frame:
     # -- verification ----------------------------------------------------------------------------
 
     def middle_is_intact(self) -> bool:
-        """True if columns, meta and keys are what was written."""
-        columns_to_keys = self.buffer[self.offset + HEADER_BYTES : self.values_at]
-        return bool(self.hash == xxh3_64_intdigest(columns_to_keys, self.seed))
+        """True if columns, meta and keys are what was written; looked at once for each `Frame`."""
+        if self._intact is None:
+            columns_to_keys = self.buffer[self.offset + HEADER_BYTES : self.values_at]
+            self._intact = self.hash == xxh3_64_intdigest(columns_to_keys, self.seed)
+        return self._intact
 
     def bad_values(self) -> list[int]:
         """The positions of the values that are not what was written; needs an intact middle."""

@@ -55,13 +55,19 @@ class Records:
         record = location & RECORD_MASK
         if record < frame.count and frame.key(record) == key:
             return frame
-        if not frame.middle_is_intact():
-            raise self.corrupt(location, BadFrameError("keys or columns do not match their checksum"))
+        self.intact_frame(location)
         return None
 
+    def intact_frame(self, location: int) -> Frame:
+        """The frame that holds the record, with keys and columns verified too."""
+        frame = self.frame(location)
+        if not frame.middle_is_intact():
+            raise self.corrupt(location, BadFrameError("keys or columns do not match their checksum"))
+        return frame
+
     def key(self, location: int) -> bytes:
-        """The key of a record, as it stands in the frame."""
-        return self.frame(location).key(location & RECORD_MASK)
+        """The key of a record, verified."""
+        return self.intact_frame(location).key(location & RECORD_MASK)
 
     def value(self, frame: Frame, location: int, now_ms: int) -> bytes | None:
         """The value of a put; None for a delete or an expired record."""
