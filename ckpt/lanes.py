@@ -68,7 +68,7 @@ class Lane:
         self.blind: set[bytes] = set()
         """Keys whose state began blank while the backend was unavailable."""
         self.touched: set[bytes] | None = None
-        """Keys saved or deleted while an eager recovery runs; what it fetched of them is out of date."""
+        """Keys queued or updated while an eager recovery runs; what it fetches of them may be out of date."""
         self.unreported: dict[bytes, BaseException] = {}
         """Keys whose newest save failed and no flush has said so yet."""
 

@@ -105,8 +105,6 @@ class SaveQueue:
     def _save_carefully(self, lane: Lane, key: bytes, payload: Any) -> Ack:
         lost: list[_Outcome] = []
         with self.lock:
-            if lane.touched is not None:
-                lane.touched.add(key)
             entry = lane.live.by_key.get(key)
             if entry is not None and payload is not DELETED:
                 lane.live.update(key, payload, self._clock())
@@ -196,9 +194,14 @@ class SaveQueue:
             if entry is not None and payload is not DELETED and not lane.live.needs_save(key, entry):
                 return self._overtaken(lane, key, lost)
         lane.submitted += 1
+        if lane.touched is not None:
+            lane.touched.add(key)
         if payload is DELETED:
             lane.live.remove(key)
             entry = None
+        elif entry is None and key in lane.live.by_key:
+            # while this save waited for room, the state came into memory
+            entry = lane.live.update(key, payload, self._clock())
         if entry is not None:
             payload = entry.state
             entry.events = 0

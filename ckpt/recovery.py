@@ -77,7 +77,9 @@ class Recovery:
     def start(self) -> None:
         """Begin, in the background."""
         with self._queue.lock:
-            self._lane.touched = set()
+            # what is on its way now may be written after its key was fetched, and be gone from the queue
+            # before the answer arrives
+            self._lane.touched = {*self._lane.queued, *self._lane.inflight}
         self._thread.start()
 
     @property

@@ -132,12 +132,6 @@ def test_stale_answers_are_dropped_even_if_the_write_is_long_over(
 ) -> None:
     """The value was fetched before the save and arrives after the save is durable and out of the queue."""
     fill(memory, 3)
-
-    class Late(SlowBackend):
-        def get_many(self, *args: Any, **kwargs: Any) -> Any:
-            answer = self.inner.get_many(*args, **kwargs)
-            return self.around("get_many", args, lambda: answer)
-
     late = Late(memory, methods=["get_many"])
     keeper = open_keeper(late)
     words = keeper.namespace("words")
@@ -145,6 +139,42 @@ def test_stale_answers_are_dropped_even_if_the_write_is_long_over(
     late.wait_for_calls(1)
     words.save("0000", "newer")
     words.delete("0001")
+    keeper.flush()
+    late.open_gate()
+    assert recovery.wait(10)
+    assert words.load("0000") == "newer"
+    assert words.load("0001") is None
+    assert words.load("0002") == 2
+
+
+class Late(SlowBackend):
+    """Asks the inner backend at once, and gives its answer when the gate is open."""
+
+    def get_many(self, *args: Any, **kwargs: Any) -> Any:
+        answer = self.inner.get_many(*args, **kwargs)
+        return self.around("get_many", args, lambda: answer)
+
+
+@pytest.mark.parametrize("how", ["queued before", "dirty before"])
+def test_what_was_on_its_way_when_the_recovery_began_is_newer(
+    how: str, memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    fill(memory, 3)
+    writes = SlowBackend(memory, methods=["write_many"])
+    late = Late(writes, methods=["get_many"])
+    keeper = open_keeper(late)
+    words = keeper.namespace("words")
+    if how == "queued before":
+        words.save("0000", "newer")
+        words.delete("0001")
+    else:
+        words.update("0000", "newer")
+    recovery = words.recover(hot_first=False)
+    late.wait_for_calls(1)  # the old states were read
+    if how == "dirty before":
+        words.evict("0000")
+        words.delete("0001")
+    writes.open_gate()
     keeper.flush()
     late.open_gate()
     assert recovery.wait(10)
