@@ -98,10 +98,13 @@ def test_every_save_is_accounted_for_at_every_instant(
     assert all(ack.done() for mine in acks for ack in mine)
 
 
-def test_no_update_is_lost_between_memory_queue_and_a_failing_backend(memory: ckpt.Backend) -> None:
+@pytest.mark.parametrize("policy", ["block", "drop-oldest", "adapt"])
+def test_no_update_is_lost_between_memory_queue_and_a_failing_backend(
+    memory: ckpt.Backend, policy: str
+) -> None:
     """Few states fit into memory and many writes fail: every key still ends in its newest state."""
     unreliable = Unreliable(memory, 0.3)
-    keeper = ckpt.SafeKeeper(unreliable, queue_saves=8, max_batch_records=4, retry_s=0)
+    keeper = ckpt.SafeKeeper(unreliable, overflow=policy, queue_saves=8, max_batch_records=4, retry_s=0)
     words = keeper.namespace("words", every_events=3, every_s=0.01, ttl_s=0.02, max_states=5)
     newest: dict[bytes, int] = {}
 
