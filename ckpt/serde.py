@@ -101,6 +101,10 @@ class MsgpackSerializer:
             state = decode_untyped(data)
         except SerializationError:
             raise
+        except ImportError as error:
+            raise SerializationError(
+                f"it holds a value of {error.name}, which is not installed; pip install {error.name}"
+            ) from error
         except Exception as error:
             # the text of the error may quote a value; its traceback stays with the cause
             raise SerializationError(f"the bytes are not valid msgpack ({type(error).__name__})") from error

@@ -8,6 +8,8 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import subprocess
+import sys
 import uuid
 import zoneinfo
 from typing import Any, NamedTuple
@@ -238,6 +240,21 @@ def test_no_message_contains_a_value() -> None:
         with pytest.raises(SerializationError) as caught:
             attempt()
         assert "secret" not in str(caught.value)
+
+
+def test_pyarrow_is_imported_only_for_its_own_values() -> None:
+    program = (
+        "import sys, ckpt; c = ckpt.ValueCodec(); at = dict(namespace='n', key=b'k'); "
+        "c.decode(c.encode({'a': (1, {2})}, **at), **at); assert 'pyarrow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_without_pyarrow_its_values_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = MSGPACK.dumps({"t": pa.table({"a": [1]})})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(SerializationError, match="pip install pyarrow"):
+        MSGPACK.loads(data)
 
 
 # -- typed states --------------------------------------------------------------------------------
