@@ -21,6 +21,7 @@ from ckpt.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
+from ckpt.keeper_file import open_keeper
 from ckpt.keyring import Keyring
 from ckpt.lanes import Accounts, Overflow
 from ckpt.namespace import Namespace
@@ -65,4 +66,5 @@ __all__ = [
     "ValueCodec",
     "VersionNotFoundError",
     "open_backend",
+    "open_keeper",
 ]
