@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -27,12 +30,12 @@ from ckpt.backend import (
 )
 from ckpt.config import Address, Durability, build_options
 from ckpt.disk import Disk
-from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, UnsupportedError
+from ckpt.errors import ConfigError, CorruptRecordError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import Commit, History, require_plain
 from ckpt_backends.log.catalog import NamespaceState, commit_meta
 from ckpt_backends.log.engine import Engine
-from ckpt_backends.log.frame import Body, Kind, build_body, split_batch
+from ckpt_backends.log.frame import Body, Frame, Kind, build_body, split_batch
 from ckpt_backends.log.index import Live
 from ckpt_backends.log.local import LocalStorage
 from ckpt_backends.log.maintenance import Maintenance
@@ -43,10 +46,14 @@ from ckpt_backends.log.runs import (
     SEGMENT_SHIFT,
     U64,
     IndexDamagedError,
+    Run,
 )
 from ckpt_backends.log.scrub import repair_log, verify_log
+from ckpt_backends.log.segment import Segment
 
 Answer = TypeVar("Answer")
+
+_SAMPLED_KEYS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +190,12 @@ class EngineBackend(Backend):
                 engine.require_certain(found.get(key) for key in keys)
         else:
             with engine.lock:
-                sight = state.sight(state.history.resolve(version, commit_id))
+                commit = state.history.resolve(version, commit_id)
+                sight = state.sight(commit)
             found = engine.index.locate_layered(state.id, keys, sight, live)
+            if commit is not None and commit.id not in state.history:
+                # Truncated meanwhile, and perhaps some of what it needed is merged away.
+                return self._get_many(namespace, keys, version, commit_id)
         now_ms = self._now_ms()
         records = engine.records
         answer = {}
@@ -204,48 +215,52 @@ class EngineBackend(Backend):
     ) -> Iterator[tuple[bytes, bytes]]:
         check_namespace(namespace)
         check_prefix(prefix)
-        life = self._engine.life
-        locations = self._read(lambda: self._locations(namespace, version, commit_id), namespace)
-        # Holding the segments keeps garbage collection from reusing them under the scan.
-        segments = {
-            n: self._engine.records.segment(n) for n in set((locations >> np.uint64(SEGMENT_SHIFT)).tolist())
-        }
-        return self._scan(locations, prefix, segments, life)
+        locations, segments = self._read(lambda: self._pinned(namespace, version, commit_id), namespace)
+        return self._scan(locations, prefix, segments)
+
+    def _pinned(
+        self, namespace: str, version: int | None, commit_id: str | None
+    ) -> tuple[U64, dict[int, Segment]]:
+        """Locations to read, and their segments: whoever holds these keeps them from being reused."""
+        locations = self._locations(namespace, version, commit_id)
+        numbers = np.unique(locations >> np.uint64(SEGMENT_SHIFT)).tolist()
+        return locations, {n: self._engine.records.segment(n) for n in numbers}
 
     def _locations(self, namespace: str, version: int | None, commit_id: str | None) -> U64:
         engine = self._engine
         with engine.lock:
-            state = engine.namespace(namespace)
+            state, index, live = engine.namespace(namespace), engine.index, engine.live
             if state is None:
                 self._require_no_version(namespace, version, commit_id)
-                return engine.index.plain_locations(0, engine.live)
+                return np.empty(0, np.uint64)
             if state.history is None:
                 self._require_no_version(namespace, version, commit_id, plain=True)
                 engine.require_certain([None])
-                return engine.index.plain_locations(state.id, engine.live)
-            sight = state.sight(state.history.resolve(version, commit_id))
-            return engine.index.layered_locations(state.id, sight, engine.live)
+                merge = partial(index.plain_locations, state.id, index.plain_view(state.id), live)
+            else:
+                sight = state.sight(state.history.resolve(version, commit_id))
+                merge = partial(index.layered_locations, state.id, index.layered_view(state.id), sight, live)
+        return merge()  # takes a while, and writers need not wait for it
 
     def _scan(
-        self, locations: U64, prefix: bytes, segments: object, life: int
+        self, locations: U64, prefix: bytes, segments: dict[int, Segment]
     ) -> Iterator[tuple[bytes, bytes]]:
-        engine = self._engine
-        records = engine.records
+        records = self._engine.records
+        frame: Frame | None = None
+        place = -1
         for location in locations.tolist():
             require_open(self._closed, self.address)
-            if engine.life != life:
-                raise BackendUnavailableError(
-                    f"{self.address}: another writer was first while a scan was seeing our unsaved writes; "
-                    "scan again"
-                )
-            frame = records.intact_frame(location)
+            if frame is None or location >> RECORD_BITS != place:
+                # From the segments of this scan: where writers share a store, a number that was not synced
+                # when the scan began may belong to another writer's segment by now.
+                place = location >> RECORD_BITS
+                frame = records.intact_frame(location, segments[location >> SEGMENT_SHIFT])
             key = frame.key(location & RECORD_MASK)
             if not key.startswith(prefix):
                 continue
             value = records.value(frame, location, self._now_ms())
             if value is not None:
                 yield key, value
-        del segments
 
     def _require_no_version(
         self, namespace: str, version: int | None, commit_id: str | None, *, plain: bool = False
@@ -359,7 +374,26 @@ class EngineBackend(Backend):
     def _holds_keys(self, state: NamespaceState) -> bool:
         if state.history is not None:
             return len(state.history) > 0
-        return self._count_values(self._engine.index.plain_locations(state.id, self._engine.live)) > 0
+        engine = self._engine
+        view = engine.index.plain_view(state.id)
+        return self._shows_a_value(state, view) or (
+            self._count_values(engine.index.plain_locations(state.id, view, engine.live)) > 0
+        )
+
+    def _shows_a_value(self, state: NamespaceState, view: tuple[dict[bytes, int], tuple[Run, ...]]) -> bool:
+        """Whether one of the first few keys has a value: a quick yes, or no answer."""
+        engine = self._engine
+        recent, runs = view
+        some = [*itertools.islice(recent, _SAMPLED_KEYS)]
+        with contextlib.suppress(CorruptRecordError):
+            for run in runs:
+                first = run.first_locations(state.id, _SAMPLED_KEYS)
+                some += [
+                    engine.records.key(loc) for loc in first if not engine.live.is_gone(loc >> SEGMENT_SHIFT)
+                ]
+            found = engine.index.locate(state.id, some, engine.live)
+            return self._count_values(np.fromiter(found.values(), np.uint64, len(found))) > 0
+        return False
 
     def _count_values(self, locations: U64) -> int:
         """How many of the records are values: neither deletes nor expired."""

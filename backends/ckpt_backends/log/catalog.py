@@ -11,11 +11,13 @@ its commit's first frame. After a truncation a floor commit stands for the layer
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from ckpt.errors import VersionNotFoundError
 from ckpt.types import CommitId
 from ckpt.versions import Commit, History, Settled, Truncation
 from ckpt_backends.log.index import Sight
@@ -156,7 +158,9 @@ class Catalog:
                     self.next_id = max(self.next_id, control["id"] + 1)
             case "truncate":
                 if (state := self.by_id.get(control["id"])) and state.history is not None:
-                    state.truncate(state.history.plan_truncation(control["keep_from"]))
+                    # Commits may have gone with a retired segment; then a later catalog frame says it all.
+                    with contextlib.suppress(VersionNotFoundError):
+                        state.truncate(state.history.plan_truncation(control["keep_from"]))
             case "claim":
                 self.last_epoch = max(self.last_epoch, control["epoch"])
                 if "owner" in control:

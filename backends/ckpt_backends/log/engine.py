@@ -65,6 +65,7 @@ class Engine:
         """Guards catalog, index tables, sequences and the tail."""
         self._sync_done = threading.Condition(threading.Lock())
         self._syncing = False
+        self._closing = False
         self._failure: BackendUnavailableError | None = None
         self.on_append: Callable[[], None] = lambda: None
         self.life = 0
@@ -234,7 +235,7 @@ class Engine:
 
     def rebuild(self) -> None:
         """Forget the index files and index every frame anew: the answer to a damaged index."""
-        with self.lock:
+        with self.lock, self.replacing():
             self.index = Index(self.records, self.log_id)
             self.summaries = {}
             catalog, self.catalog = self.catalog, Catalog()
@@ -252,7 +253,7 @@ class Engine:
             self._sync_done.wait_for(lambda: not self._syncing)
             self._syncing = True
         try:
-            with self.lock, self._replacing():
+            with self.lock, self.replacing():
                 if self.storage.drop_unsynced():
                     self._ends_of_lives[self.life] = self.durable
                     self.life += 1
@@ -280,7 +281,7 @@ class Engine:
             if not moved and not self.storage.has_frame_at(self.tail.segment, self.tail.offset):
                 return
             if not moved and self.tail.segment:
-                with self._replacing():
+                with self.replacing():
                     self._replay_more()
                 return
         self.reload()
@@ -295,7 +296,7 @@ class Engine:
         self._seen = seen
 
     @contextlib.contextmanager
-    def _replacing(self) -> Iterator[None]:
+    def replacing(self) -> Iterator[None]:
         """Readers, who take no lock, ask again if this happened under their question."""
         if self.turn & 1:
             yield
@@ -396,6 +397,10 @@ class Engine:
         if self.storage.read_only:
             raise BackendUnavailableError(
                 f"{self.storage.address} is open for reading; open it without mode=read"
+            )
+        if self._closing:
+            raise BackendUnavailableError(
+                f"{self.storage.address} is closed; open it again with open_backend()"
             )
         if isinstance(self._failure, LostRaceError):
             raise self._failure
@@ -518,6 +523,11 @@ class Engine:
         if state is None or state.history is not None:
             self.require_certain([None])
         return state
+
+    def refuse_writes(self) -> None:
+        """The log is being closed: what was appended before is all there will be."""
+        with self.lock:
+            self._closing = True
 
     def close(self) -> None:
         """Free the storage; the index was saved by maintenance."""

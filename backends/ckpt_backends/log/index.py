@@ -29,19 +29,25 @@ class Live:
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
         self.numbers = frozenset(numbers)
+        self.newest = max(self.numbers, default=0)
         self._sorted = np.array(sorted(self.numbers), np.uint64)
 
     def __contains__(self, number: int) -> bool:
         return number in self.numbers
 
+    def is_gone(self, number: int) -> bool:
+        """Whether what an index says of a segment is out of date. A newer segment was begun since."""
+        return number not in self.numbers and number <= self.newest
+
     def mask(self, locations: U64) -> npt.NDArray[np.bool_]:
-        """For each location: is its segment needed?"""
-        if not len(self._sorted):
-            return np.zeros(len(locations), np.bool_)
+        """For each location: is its segment not gone?"""
         segments = locations >> np.uint64(SEGMENT_SHIFT)
+        newer: npt.NDArray[np.bool_] = segments > np.uint64(self.newest)
+        if not len(self._sorted):
+            return newer
         at = np.minimum(self._sorted.searchsorted(segments), len(self._sorted) - 1)
         needed: npt.NDArray[np.bool_] = self._sorted[at] == segments
-        return needed
+        return needed | newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +121,15 @@ class RecentTable:
 
     def columns(self, seed: int) -> tuple[U64, U64]:
         """Hashes and newest locations of all keys, sorted by hash."""
-        if self._table:
+        with self._lock:
+            asked_for = bool(self._table)
+            noted = list(self._noted)[::-1]
+        if asked_for:
             table = self.table()
             hashes = hash_keys(list(table), seed)
             locations = np.fromiter(table.values(), np.uint64, len(table))
             order = np.argsort(hashes, kind="stable")
             return hashes[order], locations[order]
-        with self._lock:
-            noted = list(self._noted)[::-1]
         keys = [key for batch, _ in noted for key in batch]
         if not keys:
             return np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -254,7 +261,7 @@ class Index:
             hit = False
             for query, location in candidates:
                 key = keys[query]
-                if key in found or location >> SEGMENT_SHIFT not in live:
+                if key in found or live.is_gone(location >> SEGMENT_SHIFT):
                     continue
                 if self.records.holds(location, key) is not None:
                     found[key] = location
@@ -272,13 +279,20 @@ class Index:
                     found[key] = location
                     return
 
-    def plain_locations(self, namespace: int, live: Live) -> U64:
-        """The newest location of every key of a namespace, deletes included, in the order of the log."""
+    def plain_view(self, namespace: int) -> tuple[dict[bytes, int], tuple[Run, ...]]:
+        """Recent keys and runs of one instant, for `plain_locations`. Callers hold the engine's lock."""
         recent: dict[bytes, int] = {}
         for part in (self.frozen, self.active):
             if part is not None and (table := part.plain.get(namespace)):
-                recent.update(table.table().copy())
-        hashes, locations = merge_plain(self.runs, namespace, self.records, live)
+                recent.update(table.table())
+        return recent, self.runs
+
+    def plain_locations(
+        self, namespace: int, view: tuple[dict[bytes, int], tuple[Run, ...]], live: Live
+    ) -> U64:
+        """The newest location of every key of a namespace, deletes included, in the order of the log."""
+        recent, runs = view
+        hashes, locations = merge_plain(runs, namespace, self.records, live)
         if recent and len(locations):
             suspects = np.flatnonzero(np.isin(hashes, hash_keys(list(recent), self.seed)))
             hidden = [i for i in suspects.tolist() if self.records.key(int(locations[i])) in recent]
@@ -315,7 +329,7 @@ class Index:
                 continue
             queries, locations = run.find_many(namespace, hash_keys(keys, self.seed))
             for query, location in zip(queries.tolist(), locations.tolist(), strict=True):
-                if location >> SEGMENT_SHIFT not in live:
+                if live.is_gone(location >> SEGMENT_SHIFT):
                     continue
                 key, frame = keys[query], self.records.frame(location)
                 found = (frame.layer, frame.sequence, location)
@@ -327,10 +341,21 @@ class Index:
                     newest[key] = found
         return {key: location for key, (_, _, location) in newest.items()}
 
-    def layered_locations(self, namespace: int, sight: Sight, live: Live) -> U64:
+    def layered_view(self, namespace: int) -> tuple[list[LayerFrame], tuple[Run, ...]]:
+        """Recent frames and runs of one instant, for `layered_locations`. Callers hold the engine's lock."""
+        return self._recent_frames(namespace), self.runs
+
+    def layered_locations(
+        self,
+        namespace: int,
+        view: tuple[list[LayerFrame], tuple[Run, ...]],
+        sight: Sight,
+        live: Live,
+    ) -> U64:
         """The newest visible location of every key, deletes included, in the order of the log."""
-        slices = [run.slice(namespace) for run in self.runs if namespace in run.directory]
-        slices.extend(self._frame_slice(f) for f in self._recent_frames(namespace))
+        frames, runs = view
+        slices = [run.slice(namespace) for run in runs if namespace in run.directory]
+        slices.extend(self._frame_slice(f) for f in frames)
         hashes, locations, _ = visible_entries(slices, sight, self.records, live)
         locations = locations[first_of_each_key(hashes, locations, self.records)]
         locations.sort()

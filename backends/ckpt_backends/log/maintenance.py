@@ -27,7 +27,8 @@ from ckpt_backends.log.collect import Collector
 from ckpt_backends.log.engine import Engine, Ticket
 from ckpt_backends.log.index import Recent, RecentTable, merge_layered, merge_plain
 from ckpt_backends.log.manifest import Manifest
-from ckpt_backends.log.runs import U64, Run, encode_run
+from ckpt_backends.log.runs import U64, IndexDamagedError, Run, encode_run
+from ckpt_backends.log.storage import LostRaceError
 
 _log = logging.getLogger("ckpt.log")
 _MERGE_AT = 4
@@ -100,9 +101,13 @@ class Maintenance:
                     self._merge_some()
                     if self._gc:
                         self._collect_if_due()
+            except IndexDamagedError:
+                with self.paused():
+                    self._engine.rebuild()
             except CkptError as error:
                 # The log is complete without its index; the next flush tries again.
-                _log.warning(
+                _log.log(
+                    _level(error),
                     "maintenance of %s failed, it will be tried again: %s",
                     self._engine.storage.address,
                     error,
@@ -131,7 +136,8 @@ class Maintenance:
         with self._mutex:
             with engine.lock:
                 index, saved = engine.index, engine.saved
-                if saved is not None and saved.position == engine.tail and not index.unsaved:
+                known = saved is not None and saved.position == engine.tail
+                if known and not index.unsaved and not index.active.records:
                     return
                 if not engine.tail.segment:
                     return  # nothing was ever written, and where writers share a store another may do so now
@@ -156,7 +162,7 @@ class Maintenance:
     def _thaw(self) -> None:
         """A flush failed: what was frozen is recent again, below what came since."""
         index = self._engine.index
-        with self._engine.lock:
+        with self._engine.lock, self._engine.replacing():
             frozen, active = index.frozen, index.active
             assert frozen is not None
             for namespace, table in active.plain.items():
@@ -286,6 +292,7 @@ class Maintenance:
         if self._thread is not None:
             self._thread.join()
         engine = self._engine
+        engine.refuse_writes()
         if engine.storage.read_only or engine.has_failed:
             return
         engine.wait_durable(engine.everything())
@@ -294,4 +301,9 @@ class Maintenance:
             if engine.tail.segment:
                 engine.storage.cut(engine.tail.segment, engine.tail.offset)
         except BackendUnavailableError as error:
-            _log.warning("%s was closed without an index: %s", engine.storage.address, error)
+            _log.log(_level(error), "%s was closed without an index: %s", engine.storage.address, error)
+
+
+def _level(error: CkptError) -> int:
+    """To have lost a race is nothing that a person should look into: the winner has done the work."""
+    return logging.DEBUG if isinstance(error, LostRaceError) else logging.WARNING

@@ -36,17 +36,14 @@ class Records:
 
     def frame(self, location: int) -> Frame:
         """The frame that holds the record, its header verified."""
-        frame = self._frames.get(location >> RECORD_BITS)
+        # The dict is replaced when a segment is forgotten: a frame that is found meanwhile is not kept.
+        frames = self._frames
+        frame = frames.get(location >> RECORD_BITS)
         if frame is None:
-            number, offset, _ = unpack_location(location)
-            segment = self.segment(number)
-            try:
-                frame = Frame(segment.buffer, offset, segment.seed, segment)
-            except BadFrameError as error:
-                raise self.corrupt(location, error) from None
-            if len(self._frames) >= _CACHED_FRAMES:
-                self._frames.clear()
-            self._frames[location >> RECORD_BITS] = frame
+            frame = self._read(location, self.segment(location >> SEGMENT_SHIFT))
+            if len(frames) >= _CACHED_FRAMES:
+                frames.clear()
+            frames[location >> RECORD_BITS] = frame
         return frame
 
     def holds(self, location: int, key: bytes) -> Frame | None:
@@ -58,9 +55,15 @@ class Records:
         self.intact_frame(location)
         return None
 
-    def intact_frame(self, location: int) -> Frame:
-        """The frame that holds the record, with keys and columns verified too."""
-        frame = self.frame(location)
+    def _read(self, location: int, segment: Segment) -> Frame:
+        try:
+            return Frame(segment.buffer, unpack_location(location)[1], segment.seed, segment)
+        except BadFrameError as error:
+            raise self.corrupt(location, error) from None
+
+    def intact_frame(self, location: int, segment: Segment | None = None) -> Frame:
+        """The frame that holds the record, keys and columns verified too; from that segment, if given."""
+        frame = self.frame(location) if segment is None else self._read(location, segment)
         if not frame.middle_is_intact():
             raise self.corrupt(location, BadFrameError("keys or columns do not match their checksum"))
         return frame
@@ -127,7 +130,8 @@ class Records:
         lengths = np.full(len(locations), -1, np.int64)
         for number in np.unique(segments).tolist():
             mine = np.flatnonzero(segments == number)
-            buffer = self.segment(number).buffer
+            segment = self.segment(number)  # held: a retired one would be written over under our eyes
+            buffer = segment.buffer
             words = np.frombuffer(buffer, "<u4", len(buffer) // 4)
             offset, record = offsets[mine], records[mine]
             count = words[(offset + _COUNT) // 4].astype(np.int64)
@@ -152,7 +156,8 @@ class Records:
         places = np.cumsum(lengths) - lengths
         for number in np.unique(segments).tolist():
             mine = np.flatnonzero(segments == number)
-            data = np.frombuffer(self.segment(number).buffer, np.uint8)
+            segment = self.segment(number)
+            data = np.frombuffer(segment.buffer, np.uint8)
             sizes = lengths[mine]
             within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
             out[np.repeat(places[mine], sizes) + within] = data[np.repeat(starts[mine], sizes) + within]

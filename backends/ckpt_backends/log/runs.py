@@ -158,6 +158,14 @@ class Run:
         self._verify(start // _CHUNK, -(-end // _CHUNK))
         return self._hashes[start:end], self._locations[start:end]
 
+    def first_locations(self, namespace: int, count: int) -> list[int]:
+        """The first few locations of a namespace, verified: a sample."""
+        start, end = self.directory.get(namespace, (0, 0))
+        end = min(end, start + count)
+        self._verify(start // _CHUNK, -(-end // _CHUNK))
+        first: list[int] = self._locations[start:end].tolist()
+        return first
+
     def all_locations(self) -> U64:
         """Every location, verified: what counts references to segments."""
         self._verify(0, len(self._verified))
