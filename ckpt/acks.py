@@ -35,6 +35,18 @@ class SaveResult:
     """None: durable. QueueFullError: dropped by the overflow policy. Anything else: failed."""
 
 
+class AckCondition(threading.Condition):
+    """What the acknowledgements of one keeper share.
+
+    Its lock is re-entrant, since the standard library's `wait` locks several futures at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock())
+        self.waits_begun = 0
+        """How often anybody has begun to wait for a save, or asked to be called when it is done."""
+
+
 class Ack(Future[None]):
     """Done when the save is durable, or with the error that says why it is not.
 
@@ -53,6 +65,7 @@ class Ack(Future[None]):
     (2, 0)
     """
 
+    _condition: AckCondition
     _state = _PENDING
     _result: Any = None
     _exception: BaseException | None = None
@@ -66,7 +79,7 @@ class Ack(Future[None]):
     """The live state it was taken from, and that state's generation."""
     generation = 0
 
-    def __init__(self, condition: threading.Condition, key: bytes, payload: Any, enqueued_s: float) -> None:
+    def __init__(self, condition: AckCondition, key: bytes, payload: Any, enqueued_s: float) -> None:
         # Future.__init__ would create a condition of its own, which costs more than the rest of a save.
         self._condition = condition
         self.key = key
@@ -84,6 +97,7 @@ class Ack(Future[None]):
         made: list[Any] = []
         setattr(self, name, made)
         self._watched = True
+        self._condition.waits_begun += 1
         return made
 
     def cancel(self) -> bool:
@@ -109,6 +123,9 @@ class Ack(Future[None]):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the save is durable or has failed; whether it is."""
         with self._condition:
+            if self._state == _FINISHED:
+                return True
+            self._condition.waits_begun += 1
             # the condition is shared: a wake-up may belong to another save
             return self._condition.wait_for(self._is_finished, timeout)
 
@@ -137,13 +154,8 @@ class Ack(Future[None]):
         self._invoke_callbacks()
 
 
-def new_condition() -> threading.Condition:
-    """A condition to share: re-entrant, since the standard library's `wait` locks several futures at once."""
-    return threading.Condition(threading.RLock())
-
-
 def settle_all(
-    condition: threading.Condition, outcomes: Iterable[tuple[object, Ack, BaseException | None]]
+    condition: AckCondition, outcomes: Iterable[tuple[object, Ack, BaseException | None]]
 ) -> list[Ack]:
     """Resolve a batch of (whatever, acknowledgement, error) under one lock with one wake-up.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from ckpt.acks import Ack, new_condition, settle_all
+from ckpt.acks import Ack, AckCondition, settle_all
 from ckpt.config import build_options
 from ckpt.lanes import Accounts
 from ckpt.namespace import KeyT, key_bytes
@@ -18,7 +18,7 @@ from ckpt.options import NamespaceOptions
 from ckpt.snapshot import snapshot
 from ckpt.types import check_namespace
 
-_ACKED = new_condition()
+_ACKED = AckCondition()
 _USE_DEFAULT: Any = object()
 
 

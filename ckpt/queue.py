@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ckpt.acks import DELETED, Ack, SaveResult, new_condition, settle_all
+from ckpt.acks import DELETED, Ack, AckCondition, SaveResult, settle_all
 from ckpt.errors import (
     BackendUnavailableError,
     CkptError,
@@ -37,6 +37,8 @@ _Outcome = tuple[Lane, Ack, BaseException | None]
 MAX_STRETCH = 64.0
 _MAX_UNREPORTED = 10_000
 _RELAXED = 0.25
+_NEVER = 1 << 62
+_GATHER, _GATHER_S = 256, 0.001
 
 
 class SaveQueue:
@@ -54,7 +56,7 @@ class SaveQueue:
         self.lock = threading.Lock()
         self._work = threading.Condition(self.lock)
         self._room = threading.Condition(self.lock)
-        self._acked = new_condition()
+        self._acked = AckCondition()
         self._limit = limit
         self._unbounded = overflow is Overflow.COALESCE_ONLY
         self._overflow = overflow
@@ -68,7 +70,9 @@ class SaveQueue:
         self._active: dict[Lane, None] = {}
         """Namespaces with queued saves; the writer serves them in turn."""
         self._blocked = 0
-        self._writer_waits = False
+        self._wake_at = _NEVER
+        """The depth at which a new slot wakes the writer, while it waits."""
+        self._waits_seen = 0
         self._closing = False
         self._stopped = False
         self.writer_ident: int | None = None
@@ -229,8 +233,8 @@ class SaveQueue:
         slot = lane.queued[key] = Ack(self._acked, key, None, self._clock())
         self._active[lane] = None
         self.depth += 1
-        if self._writer_waits:
-            self._writer_waits = False
+        if self.depth >= self._wake_at:
+            self._wake_at = _NEVER
             self._work.notify()
         return slot
 
@@ -288,8 +292,9 @@ class SaveQueue:
             while not self.depth:
                 if self._stopped:
                     return None
-                self._writer_waits = True
+                self._wake_at = 1
                 self._work.wait()
+            self._gather()
             if self._overflow is Overflow.ADAPT and self.depth >= self._limit:
                 self.stretch = min(self.stretch * 2, MAX_STRETCH)
             taken: list[tuple[Lane, list[Ack]]] = []
@@ -310,6 +315,20 @@ class SaveQueue:
             if self._blocked:
                 self._room.notify_all()
             return taken
+
+    def _gather(self) -> None:
+        """Let a small batch grow for a moment, but only if nobody has begun to wait for a save lately.
+
+        Producers that never wait share the interpreter with the writer; many small batches would cost them
+        more than they gain. Whoever waits gets its save written at once.
+        """
+        waits = self._acked.waits_begun
+        enough = min(_GATHER, self._limit)
+        if self.depth < enough and waits == self._waits_seen and not (self._closing or self._stopped):
+            self._wake_at = enough
+            self._work.wait(_GATHER_S)
+        self._wake_at = _NEVER
+        self._waits_seen = waits
 
     def current_stretch(self) -> float:
         """The factor for triggers now; each question halves it while the queue is nearly empty.

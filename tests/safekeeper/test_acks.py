@@ -7,11 +7,11 @@ from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, as_completed, w
 
 import pytest
 
-from ckpt.acks import Ack, new_condition, settle_all
+from ckpt.acks import Ack, AckCondition, settle_all
 
 
-def make(count: int) -> tuple[threading.Condition, list[Ack]]:
-    condition = new_condition()
+def make(count: int) -> tuple[AckCondition, list[Ack]]:
+    condition = AckCondition()
     return condition, [Ack(condition, b"%d" % n, None, 0.0) for n in range(count)]
 
 
