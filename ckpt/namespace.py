@@ -118,7 +118,8 @@ class Namespace:
         copied = snapshot(state)
         options, lane = self.options, self._lane
         surplus: list[bytes] = []
-        with self._queue.lock:
+        self._queue.acquire()
+        try:
             self._queue.require_open()
             entry = lane.live.update(raw, copied, self._clock())
             entry.events += 1
@@ -132,6 +133,8 @@ class Namespace:
                 lane.touched.add(raw)
             if self._hot is not None:
                 self._hot.count(raw)
+        finally:
+            self._queue.lock.release()
         for evicted in surplus:
             self._queue.save_live(lane, evicted)
         return self._queue.save_live(lane, raw) if due else None
@@ -181,7 +184,8 @@ class Namespace:
         lane, live = self._lane, self._lane.live
         known: dict[bytes, Any] = {}
         unknown: list[bytes] = []
-        with self._queue.lock:
+        self._queue.acquire()
+        try:
             self._queue.require_open()
             for raw in raws:
                 entry = live.by_key.get(raw)
@@ -194,6 +198,8 @@ class Namespace:
                     self._loads["queue"] += 1
                 else:
                     unknown.append(raw)
+        finally:
+            self._queue.lock.release()
         found = {raw: snapshot(state) for raw, state in known.items() if state is not DELETED}
         if unknown:
             found.update(self._decoded(unknown, self._fetched(unknown)))

@@ -38,6 +38,7 @@ MAX_STRETCH = 64.0
 _MAX_UNREPORTED = 10_000
 _RELAXED = 0.25
 _NEVER = 1 << 62
+_POLITE_TRIES = 100
 _GATHER, _GATHER_S = 256, 0.001
 
 
@@ -87,7 +88,10 @@ class SaveQueue:
 
     def save(self, lane: Lane, key: bytes, payload: Any) -> Ack:
         """Queue a state (a snapshot) or DELETED. Errors are on the acknowledgement, never raised."""
-        with self.lock:
+        lock = self.lock
+        if not lock.acquire(False):
+            self.acquire()
+        try:
             if (
                 self.depth < self._limit
                 and lane.touched is None
@@ -104,16 +108,34 @@ class SaveQueue:
                 ack.entry = None
                 ack.payload = payload
                 return ack
+        finally:
+            lock.release()
         return self._save_carefully(lane, key, payload)
+
+    def acquire(self) -> None:
+        """Take the lock, for producers: rather let others run than stand in line for it.
+
+        A thread that stands in line is handed the lock before it has the interpreter. Until it gets that,
+        every other producer has to stand in line too, and from then on each save costs a switch of threads
+        (measured with eight producers: three times the processor time per save).
+        """
+        for _ in range(_POLITE_TRIES):
+            if self.lock.acquire(False):
+                return
+            time.sleep(0)
+        self.lock.acquire()
 
     def _save_carefully(self, lane: Lane, key: bytes, payload: Any) -> Ack:
         lost: list[_Outcome] = []
-        with self.lock:
+        self.acquire()
+        try:
             entry = lane.live.by_key.get(key)
             if entry is not None and payload is not DELETED:
                 lane.live.update(key, payload, self._clock())
             ack = self._admit(lane, key, payload, entry, lost)
             ticket = self._ticket() if lost else 0
+        finally:
+            self.lock.release()
         if lost:
             self._deliver(lost, ticket)
         return ack
@@ -125,7 +147,8 @@ class SaveQueue:
         keeper stands in the way.
         """
         lost: list[_Outcome] = []
-        with self.lock:
+        self.acquire()
+        try:
             entry = lane.live.by_key.get(key)
             if entry is None or not entry.dirty or (self._closing and not (explicit or force)):
                 return None  # a closing keeper saves what is dirty by itself
@@ -138,6 +161,8 @@ class SaveQueue:
                 return None
             ack = self._admit(lane, key, entry.state, entry, lost, force=force)
             ticket = self._ticket() if lost else 0
+        finally:
+            self.lock.release()
         if lost:
             self._deliver(lost, ticket)
         return ack
