@@ -24,21 +24,23 @@ import os
 import re
 import secrets
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from typing import ClassVar
 
 from ckpt.disk import Disk
-from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
+from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.log.frame import MAGIC as FRAME_MAGIC
 from ckpt_backends.log.frame import BadFrameError
 from ckpt_backends.log.runs import MAX_SEGMENTS
 from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader, UnbegunSegmentError
-from ckpt_backends.log.storage import Buffers
+from ckpt_backends.log.storage import Buffers, SegmentGoneError
 
 _DATA_START = 4096
 _MAX_MAPPED = 512
 _MAX_SPARES = 4
+_COARSE_NS = 1_000_000_000
 _ZEROS = memoryview(bytes(1 << 20))
 _SMALL_WRITE = 32 << 10
 _ZERO_AHEAD = 256 << 10
@@ -77,6 +79,9 @@ class LocalStorage:
         self._touched = 0
         """Up to this offset the blocks of the current segment were written, now or in an earlier life."""
         self._spares: list[str] = []
+        self._listed: list[int] | None = None
+        self._listed_at = (0, 0)
+        """Inode and time of change of the folder when it was listed and had been at rest for a while."""
         self._closed = False
         self._lock_fd: int | None = None
         if not read_only:
@@ -140,8 +145,12 @@ class LocalStorage:
 
     def header(self, number: int) -> SegmentHeader:
         with self._errors("read", self._segment_path(number)):
-            fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
             try:
+                fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
+            except FileNotFoundError:
+                raise self._gone(number) from None
+            try:
+                self._forget_if_shorter(number, os.fstat(fd).st_size)
                 return SegmentHeader.decode(self._disk.pread(fd, HEADER_BYTES, 0))
             except BadFrameError as error:
                 if self._disk.pread(fd, len(FRAME_MAGIC), _DATA_START) != FRAME_MAGIC:
@@ -173,10 +182,7 @@ class LocalStorage:
             fd = self._disk.open(path, os.O_RDONLY)
         except OSError as error:
             if error.errno in _GONE:
-                raise CorruptRecordError(
-                    f"{path} is gone although the log needs it; restore it, or run: "
-                    f"ckpt repair {self.address}"
-                ) from None
+                raise self._gone(number) from None
             raise BackendUnavailableError(f"{path} cannot be opened: {error.strerror}") from error
         try:
             # The lock keeps the writer from reusing or cutting the file under this mapping. It lives as long
@@ -184,14 +190,30 @@ class LocalStorage:
             if self.read_only:
                 fcntl.flock(fd, fcntl.LOCK_SH)
                 if os.stat(path).st_ino != os.fstat(fd).st_ino:
-                    raise FileNotFoundError(errno.ENOENT, "the segment was just recycled")
+                    raise self._gone(number)
             # A crash may leave a file without any bytes, which cannot be mapped.
             mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
+        except FileNotFoundError:
+            raise self._gone(number) from None
         except (OSError, ValueError) as error:
             raise BackendUnavailableError(f"{path} cannot be mapped: {error}") from error
         finally:
             self._disk.close(fd)
         return Segment(number, seed, _DATA_START, memoryview(mapped))
+
+    def _gone(self, number: int) -> SegmentGoneError:
+        return SegmentGoneError(
+            f"{self._segment_path(number)} is gone although the log needs it; restore it, or run: "
+            f"ckpt repair {self.address}"
+        )
+
+    def _forget_if_shorter(self, number: int, size: int) -> None:
+        """Map a segment anew that its writer has made longer since."""
+        with self._mutex:
+            segment = self._mapped.get(number)
+            if self.read_only and segment is not None and len(segment.buffer) < size:
+                del self._mapped[number]
+                self._alive.pop(number, None)
 
     def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
         path = self._segment_path(header.number)
@@ -341,10 +363,9 @@ class LocalStorage:
     def has_frame_at(self, number: int, offset: int) -> bool:
         with self._mutex:
             segment = self._mapped.get(number)
-            if segment is not None and offset + 4 > len(segment.buffer) and self.extent(number) > offset:
-                del self._mapped[number]  # the writer has made the file longer
-                self._alive.pop(number, None)
-                segment = None
+        if segment is not None and offset + len(FRAME_MAGIC) > len(segment.buffer):
+            self._forget_if_shorter(number, self.extent(number))
+            return self.extent(number) > offset
         return segment is None or bytes(segment.buffer[offset : offset + 4]) == FRAME_MAGIC
 
     def heal(self, number: int, start: int, end: int) -> None:
@@ -476,14 +497,32 @@ class LocalStorage:
                 self._disk.unlink(self._failed_sync_path)
 
     def fingerprint(self) -> object:
-        seen = []
+        stamps = []
         for path in (os.path.join(self.path, "MANIFEST"), self._segments_dir):
             try:
                 found = os.stat(path)
-                seen.append((found.st_ino, found.st_mtime_ns))
+                stamps.append((found.st_ino, found.st_mtime_ns))
             except FileNotFoundError:
-                seen.append((0, 0))
-        return seen
+                stamps.append((0, 0))
+        # Times are coarse, so a young folder is listed; and a segment has a name before it has a header.
+        numbers = self._listed if stamps[1] == self._listed_at else None
+        if numbers is None and stamps[1][0]:
+            numbers = self.numbers()
+            if time.time_ns() - stamps[1][1] > _COARSE_NS:
+                self._listed, self._listed_at = numbers, stamps[1]
+        newest = numbers[-1] if numbers else 0
+        return stamps, len(numbers or ()), newest, self._first_bytes(newest) if newest else b""
+
+    def _first_bytes(self, number: int) -> bytes:
+        with self._errors("read", self._segment_path(number)):
+            try:
+                fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
+            except FileNotFoundError:
+                return b""
+            try:
+                return self._disk.pread(fd, HEADER_BYTES, 0) + self._disk.pread(fd, HEADER_BYTES, _DATA_START)
+            finally:
+                self._disk.close(fd)
 
     def stored_bytes(self) -> int:
         total = 0
