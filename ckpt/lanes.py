@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ckpt.acks import Ack
 from ckpt.envelope import ValueCodec
-from ckpt.errors import FencedError
+from ckpt.errors import BackendUnavailableError, FencedError, QueueFullError, shown_key
 from ckpt.states import LiveStates
 
 
@@ -84,3 +84,21 @@ class Lane:
     def slot(self, key: bytes) -> Ack | None:
         """The newest save of the key that is not durable yet; the caller holds the lock."""
         return self.queued.get(key) or self.inflight.get(key)
+
+    def dropped_error(self, key: bytes) -> QueueFullError:
+        """What the overflow policy says to a save that it drops."""
+        return QueueFullError(
+            f"the save of key {shown_key(key)} of namespace {self.name!r} was dropped because the queue is "
+            f"full; raise queue_saves, save less often, or choose another overflow policy"
+        )
+
+    def fenced_error(self, key: bytes) -> FencedError:
+        """What saves get once another owner has the namespace."""
+        return FencedError(f"key {shown_key(key)} of namespace {self.name!r} was not saved: {self.fenced}")
+
+    def closed_error(self, key: bytes) -> BackendUnavailableError:
+        """What saves get once the keeper is closing."""
+        return BackendUnavailableError(
+            f"key {shown_key(key)} of namespace {self.name!r} was not saved: the SafeKeeper is closed; "
+            f"open a new one"
+        )

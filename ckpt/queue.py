@@ -18,21 +18,19 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ckpt.acks import DELETED, Ack, AckCondition, SaveResult, settle_all
+from ckpt.acks import DELETED, Ack, SaveResult, settle_all
+from ckpt.delivery import Deliveries, Outcome
 from ckpt.errors import (
     BackendUnavailableError,
     CkptError,
     FencedError,
     QueueFullError,
-    UnsupportedError,
-    shown_key,
 )
 from ckpt.lanes import Lane, Overflow
 from ckpt.states import Entry
 
 log = logging.getLogger("ckpt")
 
-_Outcome = tuple[Lane, Ack, BaseException | None]
 
 MAX_STRETCH = 64.0
 _MAX_UNREPORTED = 10_000
@@ -57,17 +55,13 @@ class SaveQueue:
         self.lock = threading.Lock()
         self._work = threading.Condition(self.lock)
         self._room = threading.Condition(self.lock)
-        self._acked = AckCondition()
+        self.deliveries = Deliveries(self.lock, on_result)
+        self._acked = self.deliveries.acked
         self._limit = limit
         self._unbounded = overflow is Overflow.COALESCE_ONLY
         self._overflow = overflow
         self._block_timeout_s = block_timeout_s
         self._clock = clock
-        self._on_result = on_result
-        self._delivered = threading.Condition(self.lock)
-        self._tickets: dict[int, int] = {}
-        """Deliveries under way, each with the thread that runs its callbacks."""
-        self._last_ticket = 0
         self._active: dict[Lane, None] = {}
         """Namespaces with queued saves; the writer serves them in turn."""
         self._blocked = 0
@@ -82,7 +76,6 @@ class SaveQueue:
         """The factor by which `adapt` slows triggers down."""
         self.deferred = 0
         """Triggered saves that `adapt` put off."""
-        self.callback_errors = 0
 
     # -- submitting ------------------------------------------------------------------------------
 
@@ -126,18 +119,18 @@ class SaveQueue:
         self.lock.acquire()
 
     def _save_carefully(self, lane: Lane, key: bytes, payload: Any) -> Ack:
-        lost: list[_Outcome] = []
+        lost: list[Outcome] = []
         self.acquire()
         try:
             entry = lane.live.by_key.get(key)
             if entry is not None and payload is not DELETED:
                 lane.live.update(key, payload, self._clock())
             ack = self._admit(lane, key, payload, entry, lost)
-            ticket = self._ticket() if lost else 0
+            ticket = self.deliveries.ticket() if lost else 0
         finally:
             self.lock.release()
         if lost:
-            self._deliver(lost, ticket)
+            self.deliveries.deliver(lost, ticket)
         return ack
 
     def save_live(self, lane: Lane, key: bytes, *, explicit: bool = False, force: bool = False) -> Ack | None:
@@ -146,7 +139,7 @@ class SaveQueue:
         `adapt` never puts off what was asked for explicitly. With `force` neither a full queue nor a closing
         keeper stands in the way.
         """
-        lost: list[_Outcome] = []
+        lost: list[Outcome] = []
         self.acquire()
         try:
             entry = lane.live.by_key.get(key)
@@ -160,20 +153,20 @@ class SaveQueue:
                 lane.live.failed(key, entry)
                 return None
             ack = self._admit(lane, key, entry.state, entry, lost, force=force)
-            ticket = self._ticket() if lost else 0
+            ticket = self.deliveries.ticket() if lost else 0
         finally:
             self.lock.release()
         if lost:
-            self._deliver(lost, ticket)
+            self.deliveries.deliver(lost, ticket)
         return ack
 
     def refuse(self, lane: Lane, key: bytes, error: CkptError) -> Ack:
         """Account for a save that failed before it could be queued."""
-        lost: list[_Outcome] = []
+        lost: list[Outcome] = []
         with self.lock:
             ack = self._refuse(lane, key, error, lost)
-            ticket = self._ticket()
-        self._deliver(lost, ticket)
+            ticket = self.deliveries.ticket()
+        self.deliveries.deliver(lost, ticket)
         return ack
 
     def done(self, key: bytes) -> Ack:
@@ -192,7 +185,7 @@ class SaveQueue:
         key: bytes,
         payload: Any,
         entry: Entry | None,
-        lost: list[_Outcome],
+        lost: list[Outcome],
         *,
         force: bool = False,
     ) -> Ack:
@@ -200,9 +193,9 @@ class SaveQueue:
         deadline_s: float | None = None
         while True:
             if self._closing and not force:
-                return self._refuse(lane, key, _closed_error(lane, key), lost)
+                return self._refuse(lane, key, lane.closed_error(key), lost)
             if lane.fenced is not None:
-                return self._refuse(lane, key, _fenced_error(lane, key), lost)
+                return self._refuse(lane, key, lane.fenced_error(key), lost)
             slot = lane.queued.get(key)
             if slot is not None:
                 slot.saves += 1
@@ -212,14 +205,14 @@ class SaveQueue:
                 slot = self._new_slot(lane, key)
                 break
             if self._overflow is Overflow.DROP_NEW:
-                return self._refuse(lane, key, _dropped_error(lane, key), lost)
+                return self._refuse(lane, key, lane.dropped_error(key), lost)
             if self._overflow is Overflow.DROP_OLDEST:
                 lost.append(self._drop_oldest())
                 continue
             if deadline_s is None and self._block_timeout_s is not None:
                 deadline_s = time.monotonic() + self._block_timeout_s
             if not self._wait_for_room(deadline_s):
-                return self._refuse(lane, key, _dropped_error(lane, key), lost)
+                return self._refuse(lane, key, lane.dropped_error(key), lost)
             if entry is not None and payload is not DELETED and not lane.live.needs_save(key, entry):
                 return self._overtaken(lane, key, lost)
         lane.submitted += 1
@@ -239,7 +232,7 @@ class SaveQueue:
         slot.payload = payload
         return slot
 
-    def _overtaken(self, lane: Lane, key: bytes, lost: list[_Outcome]) -> Ack:
+    def _overtaken(self, lane: Lane, key: bytes, lost: list[Outcome]) -> Ack:
         """Account for a save whose state was saved, deleted or replaced by others while it waited for room.
 
         To queue it now would put an old state over a newer one.
@@ -278,7 +271,7 @@ class SaveQueue:
             self._blocked -= 1
         return True
 
-    def _drop_oldest(self) -> _Outcome:
+    def _drop_oldest(self) -> Outcome:
         lane = min(self._active, key=lambda a: next(iter(a.queued.values())).enqueued_s)
         key = next(iter(lane.queued))
         ack = lane.queued.pop(key)
@@ -288,9 +281,9 @@ class SaveQueue:
         lane.dropped += 1
         if ack.entry is not None:
             lane.live.failed(key, ack.entry)
-        return lane, ack, _dropped_error(lane, key)
+        return lane, ack, lane.dropped_error(key)
 
-    def _refuse(self, lane: Lane, key: bytes, error: CkptError, lost: list[_Outcome]) -> Ack:
+    def _refuse(self, lane: Lane, key: bytes, error: CkptError, lost: list[Outcome]) -> Ack:
         ack = Ack(self._acked, key, None, self._clock())
         lane.submitted += 1
         if isinstance(error, QueueFullError):
@@ -367,7 +360,7 @@ class SaveQueue:
 
     def settle(self, written: Iterable[tuple[Lane, list[Ack], BaseException | None]]) -> None:
         """Account for saves that were taken: durable without an error, else failed. Then acknowledge them."""
-        outcomes: list[_Outcome] = []
+        outcomes: list[Outcome] = []
         with self.lock:
             for lane, acks, error in written:
                 if isinstance(error, FencedError):
@@ -386,8 +379,8 @@ class SaveQueue:
                     else:
                         self._account_failed(lane, ack, error)
                     outcomes.append((lane, ack, error))
-            ticket = self._ticket()
-        self._deliver(outcomes, ticket)
+            ticket = self.deliveries.ticket()
+        self.deliveries.deliver(outcomes, ticket)
 
     def _account_durable(self, lane: Lane, ack: Ack) -> None:
         lane.durable += 1
@@ -404,59 +397,19 @@ class SaveQueue:
         if ack.entry is not None:
             lane.live.failed(ack.key, ack.entry)
 
-    # -- acknowledging ---------------------------------------------------------------------------
-
-    def _ticket(self) -> int:
-        """Mark a delivery as under way, so that a flush can wait for its callbacks; the lock is held."""
-        self._last_ticket += 1
-        self._tickets[self._last_ticket] = threading.get_ident()
-        return self._last_ticket
-
-    def _deliver(self, outcomes: list[_Outcome], ticket: int) -> None:
-        """Resolve futures, then run callbacks; without the lock, so that a callback may use the keeper."""
-        try:
-            for ack in settle_all(self._acked, outcomes):
-                ack.run_callbacks()
-            if self._on_result is not None:
-                for lane, ack, error in outcomes:
-                    self._call_back(SaveResult(lane.name, ack.key, error), ack.saves)
-        finally:
-            with self.lock:
-                del self._tickets[ticket]
-                self._delivered.notify_all()
-
-    def _call_back(self, result: SaveResult, times: int) -> None:
-        assert self._on_result is not None
-        for _ in range(times):
-            try:
-                self._on_result(result)
-            except Exception:
-                self.callback_errors += 1
-                log.exception(
-                    "on_result raised for key %s of namespace %r", shown_key(result.key), result.namespace
-                )
-
     # -- barriers and the end --------------------------------------------------------------------
 
     def barrier(self, lanes: Iterable[Lane], timeout_s: float | None) -> int:
         """Wait for everything submitted before, and its callbacks; how many saves are still pending."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        self.forbid_in_callback()
+        self.deliveries.forbid_in_callback()
         with self.lock:
             acks = [a for lane in lanes for a in (*lane.queued.values(), *lane.inflight.values())]
         for index, ack in enumerate(acks):
             if not ack.wait(_remaining(deadline_s)):
                 return sum(not late.done() for late in acks[index:])
-        with self.lock:
-            tickets = set(self._tickets)
-            self._delivered.wait_for(lambda: tickets.isdisjoint(self._tickets), _remaining(deadline_s))
+        self.deliveries.wait(_remaining(deadline_s))
         return 0
-
-    def forbid_in_callback(self) -> None:
-        """Raise where waiting would never end: on a thread that is running callbacks."""
-        with self.lock:
-            if threading.get_ident() in self._tickets.values():
-                raise UnsupportedError("inside a callback this would wait for itself; do it elsewhere")
 
     def require_open(self) -> None:
         """Raise once the keeper is closing; the caller holds the lock."""
@@ -483,9 +436,9 @@ class SaveQueue:
             self._stopped = True
             self._work.notify_all()
 
-    def abandon(self, lanes: Iterable[Lane], error: CkptError) -> int:
+    def abandon(self, lanes: Iterable[Lane], error: CkptError) -> None:
         """Fail everything that is still pending; what the writer reports of it later is ignored."""
-        outcomes: list[_Outcome] = []
+        outcomes: list[Outcome] = []
         with self.lock:
             for lane in lanes:
                 for ack in (*lane.queued.values(), *lane.inflight.values()):
@@ -494,31 +447,9 @@ class SaveQueue:
                 lane.queued, lane.inflight = {}, {}
             self._active.clear()
             self.depth = 0
-            ticket = self._ticket()
-        self._deliver(outcomes, ticket)
-        return len(outcomes)
+            ticket = self.deliveries.ticket()
+        self.deliveries.deliver(outcomes, ticket)
 
 
 def _remaining(deadline_s: float | None) -> float | None:
     return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-
-
-def _where(lane: Lane, key: bytes) -> str:
-    return f"key {shown_key(key)} of namespace {lane.name!r}"
-
-
-def _dropped_error(lane: Lane, key: bytes) -> QueueFullError:
-    return QueueFullError(
-        f"the save of {_where(lane, key)} was dropped because the queue is full; "
-        f"raise queue_saves, save less often, or choose another overflow policy"
-    )
-
-
-def _fenced_error(lane: Lane, key: bytes) -> FencedError:
-    return FencedError(f"{_where(lane, key)} was not saved: {lane.fenced}")
-
-
-def _closed_error(lane: Lane, key: bytes) -> BackendUnavailableError:
-    return BackendUnavailableError(
-        f"{_where(lane, key)} was not saved: the SafeKeeper is closed; open a new one"
-    )

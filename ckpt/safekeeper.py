@@ -255,7 +255,7 @@ class SafeKeeper:
         Waits at most about `close_timeout_s`; what is still pending then fails with BackendUnavailableError.
         Raises, after everything was freed, what `flush` would raise. Later saves fail, later loads raise.
         """
-        self._queue.forbid_in_callback()
+        self._queue.deliveries.forbid_in_callback()
         with self._life:
             first = not self._closing.is_set()
             self._closing.set()
@@ -338,7 +338,7 @@ class SafeKeeper:
                 },
                 "loads": dict(self._loads),
                 "breaker": {"state": str(breaker.state), "opened": breaker.times_opened},
-                "callback_errors": queue.callback_errors,
+                "callback_errors": queue.deliveries.callback_errors,
             }
 
     def prometheus(self) -> str:

@@ -1,0 +1,75 @@
+"""Telling whoever saved: each outcome is delivered exactly once, to its future first and then to callbacks.
+
+Callbacks run without the queue's lock, so that they may use the keeper. A flush waits for the callbacks of
+what it waited for; so a delivery is marked as under way (with a *ticket*) while the lock is still held.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ckpt.acks import Ack, AckCondition, SaveResult, settle_all
+from ckpt.errors import UnsupportedError, shown_key
+from ckpt.lanes import Lane
+
+log = logging.getLogger("ckpt")
+
+Outcome = tuple[Lane, Ack, BaseException | None]
+
+
+class Deliveries:
+    """Resolves futures and runs callbacks for one queue."""
+
+    def __init__(self, lock: threading.Lock, on_result: Callable[[SaveResult], object] | None) -> None:
+        self.acked = AckCondition()
+        """What the keeper's acknowledgements share."""
+        self.callback_errors = 0
+        self._lock = lock
+        self._on_result = on_result
+        self._delivered = threading.Condition(lock)
+        self._tickets: dict[int, int] = {}
+        """Deliveries under way, each with the thread that runs its callbacks."""
+        self._last_ticket = 0
+
+    def ticket(self) -> int:
+        """Mark a delivery as under way; the caller holds the lock."""
+        self._last_ticket += 1
+        self._tickets[self._last_ticket] = threading.get_ident()
+        return self._last_ticket
+
+    def deliver(self, outcomes: list[Outcome], ticket: int) -> None:
+        """Resolve the futures of a batch, then run callbacks; the caller does not hold the lock."""
+        try:
+            for ack in settle_all(self.acked, outcomes):
+                ack.run_callbacks()
+            if self._on_result is not None:
+                for lane, ack, error in outcomes:
+                    self._call_back(self._on_result, SaveResult(lane.name, ack.key, error), ack.saves)
+        finally:
+            with self._lock:
+                del self._tickets[ticket]
+                self._delivered.notify_all()
+
+    def _call_back(self, on_result: Callable[[SaveResult], object], result: SaveResult, times: int) -> None:
+        for _ in range(times):
+            try:
+                on_result(result)
+            except Exception:
+                self.callback_errors += 1
+                log.exception(
+                    "on_result raised for key %s of namespace %r", shown_key(result.key), result.namespace
+                )
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Return when the callbacks of everything resolved before have returned."""
+        with self._lock:
+            tickets = set(self._tickets)
+            self._delivered.wait_for(lambda: tickets.isdisjoint(self._tickets), timeout_s)
+
+    def forbid_in_callback(self) -> None:
+        """Raise where waiting would never end: on a thread that is running callbacks."""
+        with self._lock:
+            if threading.get_ident() in self._tickets.values():
+                raise UnsupportedError("inside a callback this would wait for itself; do it elsewhere")
