@@ -11,6 +11,7 @@ Credentials are best left to the environment, where every driver looks for them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import random
@@ -187,9 +188,10 @@ class FsspecBackend(EngineBackend):
     # -- writing beside others -------------------------------------------------------------------
 
     def write_many(self, batches: Mapping[str, Changes]) -> None:
-        # The deletes of a namespace that we do not know are no empty task: another may just have made it.
         changes = {name: _listed(change) for name, change in batches.items()}
-        self._write(lambda: super(FsspecBackend, self).write_many(changes), changes)
+        emptied = [name for name, change in changes.items() if not change.puts]
+        add = super().write_many
+        self._write(lambda: add(changes), must_know=emptied)
 
     def commit(
         self,
@@ -203,21 +205,19 @@ class FsspecBackend(EngineBackend):
     ) -> CommitId:
         gone = deletes if isinstance(deletes, (bytes, str)) else list(deletes)
         add = super().commit
-        return self._write(
-            lambda: add(namespace, version, puts, gone, base=base, commit_id=commit_id), [namespace]
-        )
+        return self._write(lambda: add(namespace, version, puts, gone, base=base, commit_id=commit_id))
 
     def truncate(self, namespace: str, keep_from: int) -> None:
         forget = super().truncate
-        self._write(lambda: forget(namespace, keep_from), [namespace])
+        self._write(lambda: forget(namespace, keep_from))
 
     def drop(self, namespace: str) -> None:
         remove = super().drop
-        self._write(lambda: remove(namespace), [namespace])
+        self._write(lambda: remove(namespace), must_know=[namespace])
 
     def claim(self, namespace: str) -> Epoch:
         take = super().claim
-        epoch = self._write(lambda: take(namespace), [namespace])
+        epoch = self._write(lambda: take(namespace))
         self._claims[namespace] = epoch
         return epoch
 
@@ -225,7 +225,7 @@ class FsspecBackend(EngineBackend):
         require_open(self._closed, self.address)
         check_namespace(namespace)
         if self._claims.get(namespace) is not None:
-            self._write(lambda: self._release([namespace]), [namespace])
+            self._write(lambda: self._release([namespace]))
 
     def flush(self) -> None:
         # Every write waits for its own durability; what another writer's victory undid is repeated there.
@@ -234,33 +234,36 @@ class FsspecBackend(EngineBackend):
     def compact(self) -> CompactionReport:
         """Merge small objects and drop garbage now. The room is free `grace_s` after that, see the docs."""
         merge = super().compact
-        return self._write(merge, ())
+        return self._write(merge)
 
     def repair(self) -> RepairReport:
         """Rebuild the index, save what is intact, and move what is not to quarantine."""
         mend = super().repair
-        return self._write(mend, ())
+        return self._write(mend)
 
     def close(self) -> None:
         if not self._closed and not self._engine.storage.read_only:
             try:
                 mine = [name for name in self._claims if self._owns(name)]
                 if mine:
-                    self._write(lambda: self._release(mine), ())
+                    self._write(lambda: self._release(mine))
             except CkptError:
                 pass  # who cannot say goodbye stays the owner until somebody else claims
         super().close()
 
-    def _write(self, write: Callable[[], Answer], namespaces: Iterable[str]) -> Answer:
-        """Write on top of what everybody has written; again, if another was first."""
+    def _write(self, write: Callable[[], Answer], must_know: Iterable[str] = ()) -> Answer:
+        """Write on top of what everybody has written; again, if another was first.
+
+        To remove something from a namespace that we do not know is no empty task: another may just have made
+        it. Such ones are in `must_know`.
+        """
         require_open(self._closed, self.address)
         engine = self._engine
         wait_s = 0.001
-        if any(name not in engine.catalog.by_name for name in namespaces if isinstance(name, str)):
+        if any(name not in engine.catalog.by_name for name in must_know if isinstance(name, str)):
             self._look(None)
         while True:
-            if engine.has_failed and not engine.storage.read_only:
-                self._look_anew()
+            self._look_anew()
             seen = engine.next_sequence
             try:
                 return write()
@@ -277,9 +280,10 @@ class FsspecBackend(EngineBackend):
 
     def _look_anew(self) -> None:
         """After a failed or lost write: drop what is not stored, and read what is."""
-        with self._maintenance.paused():
-            if self._engine.has_failed:
-                self._engine.reload()
+        if self._engine.has_failed:
+            with self._maintenance.paused():
+                if self._engine.has_failed:
+                    self._engine.reload()
 
     def _has_news(self, seen: int) -> bool:
         try:
@@ -327,11 +331,17 @@ class FsspecBackend(EngineBackend):
         now_s = time.monotonic()
         if now_s - self._looked_at < self._stale_s:
             return
-        if self._engine.storage.read_only:
-            self._engine.refresh()
-        elif not self._engine.has_failed and self._engine.is_behind():
-            with self._maintenance.paused():
-                self._engine.refresh()
+        engine = self._engine
+        if engine.storage.read_only:
+            engine.refresh()
+        else:
+            # With frames of our own under way nobody can tell what lies behind theirs.
+            with contextlib.suppress(LostRaceError):
+                engine.wait_durable(engine.everything())
+            self._look_anew()
+            if engine.is_behind():
+                with self._maintenance.paused():
+                    engine.refresh()
         self._looked_at = now_s
 
     def _can_ask_again(self, error: Exception, live: Live) -> bool:
