@@ -43,7 +43,7 @@ def fill(backend: LogBackend) -> None:
     backend.delete_many("words", [b"key-2"])
     backend.commit("store", 2, {b"a": b"2", b"c": b"two" * 9}, [b"b"], commit_id="two")
     backend.commit("store", 3, {b"a": b"3"}, base="one", commit_id="branch")
-    backend.put_many("bulk", {b"bulk": b"b" * 10_000})
+    backend.put_many("bulk", {b"bulk": b"b" * 11_000})
     backend.put_many("words", {b"last": b"in the second segment"})
     backend.commit("store", 4, {b"d": b"4"}, base="two", commit_id="four")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ckpt.errors import CkptError
 from ckpt.testing import observe
 from ckpt.testing.survival import Observation
 from ckpt_backends.log import LogBackend, LogOptions
-from ckpt_backends.log.frame import HEADER_BYTES, Frame, Kind
+from ckpt_backends.log.frame import HEADER_BYTES, BadFrameError, Frame, Kind
 from ckpt_backends.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from ckpt_backends.log.segment import SegmentHeader, segment_seed
 
@@ -68,10 +69,11 @@ def frames(data: bytes) -> Iterator[Frame]:
     header = SegmentHeader.decode(data)
     seed = segment_seed(header.log_id, header.number)
     offset = header.data_start
-    while offset < len(data):
-        frame = Frame(memoryview(data), offset, seed)
-        yield frame
-        offset = frame.end
+    with contextlib.suppress(BadFrameError):  # behind the last one
+        while True:
+            frame = Frame(memoryview(data), offset, seed)
+            yield frame
+            offset = frame.end
 
 
 def used_places(name: str, data: bytes) -> dict[int, set[bytes] | None]:
