@@ -345,7 +345,7 @@ class FsspecBackend(EngineBackend):
         self._looked_at = now_s
 
     def _can_ask_again(self, error: Exception, live: Live) -> bool:
-        if isinstance(error, CorruptRecordError) and not self._engine.storage.read_only:
+        if isinstance(error, CorruptRecordError) and self._engine.live is live:
             # Another writer may have compacted away what our index still points to.
             with self._maintenance.paused():
                 self._engine.reload()

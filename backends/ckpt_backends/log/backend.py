@@ -222,9 +222,10 @@ class EngineBackend(Backend):
         self, namespace: str, version: int | None, commit_id: str | None
     ) -> tuple[U64, dict[int, Segment]]:
         """Locations to read, and their segments: whoever holds these keeps them from being reused."""
-        locations = self._locations(namespace, version, commit_id)
-        numbers = np.unique(locations >> np.uint64(SEGMENT_SHIFT)).tolist()
-        return locations, {n: self._engine.records.segment(n) for n in numbers}
+        with self._engine.lock:  # what is found is not retired before it is held
+            locations = self._locations(namespace, version, commit_id)
+            numbers = np.unique(locations >> np.uint64(SEGMENT_SHIFT)).tolist()
+            return locations, {n: self._engine.records.segment(n) for n in numbers}
 
     def _locations(self, namespace: str, version: int | None, commit_id: str | None) -> U64:
         engine = self._engine
