@@ -55,7 +55,7 @@ ALIGN = 16
 HEADER = struct.Struct("<4sBBHQQIIQIIIIQQII")
 HEADER_BYTES = HEADER.size
 MAX_RECORDS = 1 << 14
-MAX_FRAME_VALUES = 32 << 20
+MAX_FRAME_BYTES = 32 << 20
 """A batch is split into frames of at most this many records and bytes; one larger value is a frame alone."""
 MAX_VALUE_BYTES = 1 << 31
 CONTINUES = 1
@@ -178,7 +178,7 @@ def split_batch(
 ) -> Iterable[tuple[Sequence[bytes], Sequence[bytes | memoryview], Sequence[bytes]]]:
     """Cut a batch into parts that fit a frame; usually the batch itself."""
     count = len(keys) + len(deletes)
-    if count == 1 or (count <= MAX_RECORDS and sum(map(len, values)) <= MAX_FRAME_VALUES):
+    if count == 1 or (count <= MAX_RECORDS and _total(keys, values, deletes) <= MAX_FRAME_BYTES):
         yield keys, values, deletes
         return
     if values and (largest := max(map(len, values))) > MAX_VALUE_BYTES:
@@ -189,14 +189,21 @@ def split_batch(
     while start < len(keys):
         end, size = start, 0
         while end < len(keys) and end - start < MAX_RECORDS:
-            size += len(values[end])
-            if size > MAX_FRAME_VALUES and end > start:
+            size += len(keys[end]) + len(values[end])
+            if size > MAX_FRAME_BYTES and end > start:
                 break
             end += 1
         yield keys[start:end], values[start:end], ()
         start = end
-    for first in range(0, len(deletes), MAX_RECORDS):
-        yield (), (), deletes[first : first + MAX_RECORDS]
+    at_once = MAX_RECORDS
+    while at_once > 1 and at_once * max(map(len, deletes), default=0) > 2 * MAX_FRAME_BYTES:
+        at_once //= 2
+    for first in range(0, len(deletes), at_once):
+        yield (), (), deletes[first : first + at_once]
+
+
+def _total(*columns: Sequence[bytes | memoryview]) -> int:
+    return sum(sum(map(len, column)) for column in columns)
 
 
 def seal(
