@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import array
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckpt_backends.log import LogBackend
 from ckpt_backends.log.frame import (
     ALIGN,
     MAX_RECORDS,
@@ -150,6 +154,24 @@ def test_a_batch_is_cut_into_frames_that_hold_it(count: int) -> None:
     assert [v for _, part, _ in parts for v in part] == names
     assert [d for _, _, part in parts for d in part] == gone
     assert all(len(k) + len(d) <= MAX_RECORDS for k, _, d in parts)
+
+
+def test_values_may_be_views_of_any_shape(tmp_path: Path) -> None:
+    views = {
+        b"numbers": memoryview(array.array("I", [1, 2, 3])),
+        b"gaps": memoryview(b"abcdefgh")[::2],
+        b"square": memoryview(b"abcd").cast("B", (2, 2)),
+        b"empty": memoryview(b""),
+        b"array": bytearray(b"xyz"),
+    }
+    expected = {key: bytes(value) for key, value in views.items()}
+    with LogBackend(str(tmp_path / "log")) as backend:
+        backend.put_many("words", views)
+        for key, value in views.items():
+            backend.put_many("single", {key: value})
+        backend.commit("store", 1, views)
+        assert all(dict(backend.scan(name)) == expected for name in ("words", "single", "store"))
+        assert list(backend.verify()) == []
 
 
 def test_long_keys_fill_a_frame_as_long_values_do() -> None:

@@ -177,6 +177,8 @@ def split_batch(
     keys: Sequence[bytes], values: Sequence[bytes | memoryview], deletes: Sequence[bytes]
 ) -> Iterable[tuple[Sequence[bytes], Sequence[bytes | memoryview], Sequence[bytes]]]:
     """Cut a batch into parts that fit a frame; usually the batch itself."""
+    if memoryview in set(map(type, values)):
+        values = [as_bytes(value) if type(value) is memoryview else value for value in values]
     count = len(keys) + len(deletes)
     if count == 1 or (count <= MAX_RECORDS and _total(keys, values, deletes) <= MAX_FRAME_BYTES):
         yield keys, values, deletes
@@ -200,6 +202,11 @@ def split_batch(
         at_once //= 2
     for first in range(0, len(deletes), at_once):
         yield (), (), deletes[first : first + at_once]
+
+
+def as_bytes(view: memoryview) -> bytes | memoryview:
+    """The same bytes with one item for each: a view may have larger items, more dimensions or gaps."""
+    return view.cast("B") if view.c_contiguous else view.tobytes()
 
 
 def _total(*columns: Sequence[bytes | memoryview]) -> int:
