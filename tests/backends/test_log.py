@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
+from ckpt_backends.log import LogBackend
+from ckpt_backends.log.manifest import decode_manifest, encode_manifest
 
 TINY = "segment_bytes=16KiB&recent_records=50"
 
@@ -38,3 +42,24 @@ class TestTinyLogMachine(
     )
 ):
     pass
+
+
+def test_an_address_with_special_characters_opens_the_same_log_again(tmp_path: Path) -> None:
+    with LogBackend(f"{tmp_path}/a?b%20c d") as log:
+        log.put_many("words", {b"be": b"2"})
+        address = log.address
+    with ckpt.open_backend(address) as again:
+        assert again.get_many("words", [b"be"]) == {b"be": b"2"}
+
+
+def test_a_manifest_of_another_shape_only_means_replay(tmp_path: Path) -> None:
+    path = f"{tmp_path}/log"
+    with LogBackend(path) as log:
+        log.put_many("words", {b"be": b"2"})
+    with open(f"{path}/MANIFEST", "rb") as file:
+        manifest = decode_manifest(file.read())
+    manifest.catalog = {"namespaces": [{"unknown": 1}]}
+    with open(f"{path}/MANIFEST", "wb") as file:
+        file.write(encode_manifest(manifest))
+    with LogBackend(path) as again:
+        assert again.get_many("words", [b"be"]) == {b"be": b"2"}

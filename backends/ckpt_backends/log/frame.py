@@ -180,7 +180,9 @@ def split_batch(
     if memoryview in set(map(type, values)):
         values = [as_bytes(value) if type(value) is memoryview else value for value in values]
     count = len(keys) + len(deletes)
-    if count == 1 or (count <= MAX_RECORDS and _total(keys, values, deletes) <= MAX_FRAME_BYTES):
+    if (count == 1 and (not values or len(values[0]) <= MAX_FRAME_BYTES)) or (
+        count <= MAX_RECORDS and _total(keys, values, deletes) <= MAX_FRAME_BYTES
+    ):
         yield keys, values, deletes
         return
     if values and (largest := max(map(len, values))) > MAX_VALUE_BYTES:

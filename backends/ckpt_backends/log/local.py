@@ -28,6 +28,7 @@ import time
 import weakref
 from collections import OrderedDict
 from typing import ClassVar
+from urllib.parse import quote
 
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
@@ -38,7 +39,7 @@ from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader, Unbe
 from ckpt_backends.log.storage import Buffers, SegmentGoneError
 
 _DATA_START = 4096
-_MAX_MAPPED = 512
+_MAX_MAPPED = 256
 _MAX_SPARES = 4
 _COARSE_NS = 1_000_000_000
 _ZEROS = memoryview(bytes(1 << 20))
@@ -58,7 +59,7 @@ class LocalStorage:
 
     def __init__(self, path: str, *, segment_bytes: int, read_only: bool, disk: Disk | None = None) -> None:
         self.path = os.path.abspath(path)
-        self.address = f"log://{self.path}"
+        self.address = f"log://{quote(self.path)}"
         self.segment_bytes = segment_bytes
         self.read_only = read_only
         self._disk = disk or Disk()

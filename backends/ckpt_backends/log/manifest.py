@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from ckpt_backends.log.catalog import Catalog
 from ckpt_backends.log.runs import IndexDamagedError
 
 MAGIC = b"CKPTMAN1"
@@ -82,6 +83,9 @@ def decode_manifest(data: bytes) -> Manifest:
     if magic != MAGIC or version != FORMAT or len(body) != length or xxh3_64_intdigest(body) != check:
         raise IndexDamagedError("the manifest does not match its checksum")
     try:
-        return msgspec.msgpack.decode(body, type=Manifest)
-    except msgspec.DecodeError as error:
-        raise IndexDamagedError(f"the manifest cannot be decoded: {error}") from error
+        manifest = msgspec.msgpack.decode(body, type=Manifest)
+        Catalog().restore(manifest.catalog)
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        # An older ckpt may have written it: intact, and of no use.
+        raise IndexDamagedError(f"the manifest cannot be understood: {error}") from error
+    return manifest
