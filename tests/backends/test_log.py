@@ -1,4 +1,4 @@
-"""The indexed log: the contract, with ordinary and with tiny segments, so that every test also collects garbage."""
+"""The indexed log: the contract, with ordinary segments and with tiny ones that make every test collect."""
 
 from __future__ import annotations
 
