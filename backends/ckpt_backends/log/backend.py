@@ -30,7 +30,7 @@ from ckpt.backend import (
 )
 from ckpt.config import Address, Durability, build_options
 from ckpt.disk import Disk
-from ckpt.errors import ConfigError, CorruptRecordError, UnsupportedError
+from ckpt.errors import ConfigError, CorruptRecordError, UnsupportedError, shown_key
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import Commit, History, require_plain
 from ckpt_backends.log.catalog import NamespaceState, commit_meta
@@ -200,7 +200,10 @@ class EngineBackend(Backend):
         records = engine.records
         answer = {}
         for key, location in found.items():
-            value = records.value(records.frame(location), location, now_ms)
+            try:
+                value = records.value(records.frame(location), location, now_ms)
+            except CorruptRecordError as error:
+                raise _named(error, namespace, key) from error
             if value is not None:
                 answer[key] = value
         return answer
@@ -215,8 +218,11 @@ class EngineBackend(Backend):
     ) -> Iterator[tuple[bytes, bytes]]:
         check_namespace(namespace)
         check_prefix(prefix)
-        locations, segments = self._read(lambda: self._pinned(namespace, version, commit_id), namespace)
-        return self._scan(locations, prefix, segments)
+        try:
+            locations, segments = self._read(lambda: self._pinned(namespace, version, commit_id), namespace)
+        except CorruptRecordError as error:
+            raise _named(error, namespace) from error
+        return self._scan(namespace, locations, prefix, segments)
 
     def _pinned(
         self, namespace: str, version: int | None, commit_id: str | None
@@ -244,22 +250,26 @@ class EngineBackend(Backend):
         return merge()  # takes a while, and writers need not wait for it
 
     def _scan(
-        self, locations: U64, prefix: bytes, segments: dict[int, Segment]
+        self, namespace: str, locations: U64, prefix: bytes, segments: dict[int, Segment]
     ) -> Iterator[tuple[bytes, bytes]]:
         records = self._engine.records
         frame: Frame | None = None
+        key: bytes | None = None
         place = -1
         for location in locations.tolist():
             require_open(self._closed, self.address)
-            if frame is None or location >> RECORD_BITS != place:
-                # From the segments of this scan: where writers share a store, a number that was not synced
-                # when the scan began may belong to another writer's segment by now.
-                place = location >> RECORD_BITS
-                frame = records.intact_frame(location, segments[location >> SEGMENT_SHIFT])
-            key = frame.key(location & RECORD_MASK)
-            if not key.startswith(prefix):
-                continue
-            value = records.value(frame, location, self._now_ms())
+            try:
+                if frame is None or location >> RECORD_BITS != place:
+                    # From the segments of this scan: where writers share a store, a number that was not
+                    # synced when the scan began may belong to another writer's segment by now.
+                    place, key = location >> RECORD_BITS, None
+                    frame = records.intact_frame(location, segments[location >> SEGMENT_SHIFT])
+                key = frame.key(location & RECORD_MASK)
+                if not key.startswith(prefix):
+                    continue
+                value = records.value(frame, location, self._now_ms())
+            except CorruptRecordError as error:
+                raise _named(error, namespace, key) from error
             if value is not None:
                 yield key, value
 
@@ -547,6 +557,12 @@ class EngineBackend(Backend):
             return BackendStats(self.address, tuple(rows), engine.storage.stored_bytes(), details)
 
         return self._read(ask)
+
+
+def _named(error: CorruptRecordError, namespace: str, key: bytes | None = None) -> CorruptRecordError:
+    """The same error, saying whose record it is."""
+    of = "" if key is None else f"key {shown_key(key)} of "
+    return type(error)(f"{of}namespace {namespace!r}: {error}")
 
 
 class LogBackend(EngineBackend):
