@@ -278,12 +278,14 @@ class FsspecBackend(EngineBackend):
                 if not self._has_news(seen):
                     raise
 
-    def _look_anew(self) -> None:
-        """After a failed or lost write: drop what is not stored, and read what is."""
-        if self._engine.has_failed:
-            with self._maintenance.paused():
-                if self._engine.has_failed:
-                    self._engine.reload()
+    def _look_anew(self) -> bool:
+        """After a failed or lost write: drop what is not stored, read what is. False if there was none."""
+        if not self._engine.has_failed:
+            return False
+        with self._maintenance.paused():
+            if self._engine.has_failed:
+                self._engine.reload()
+        return True
 
     def _has_news(self, seen: int) -> bool:
         try:
@@ -335,14 +337,24 @@ class FsspecBackend(EngineBackend):
         if engine.storage.read_only:
             engine.refresh()
         else:
-            # With frames of our own under way nobody can tell what lies behind theirs.
-            with contextlib.suppress(LostRaceError):
-                engine.wait_durable(engine.everything())
-            self._look_anew()
-            if engine.is_behind():
-                with self._maintenance.paused():
-                    engine.refresh()
+            self._catch_up()
         self._looked_at = now_s
+
+    def _catch_up(self) -> None:
+        engine = self._engine
+        # While frames of our own are under way nobody can tell whether others have been there first. From the
+        # second time on, though, they were begun after we came, and on top of all that there was.
+        for _ in range(4):
+            with contextlib.suppress(BackendUnavailableError):  # which is for their writer to hear
+                engine.wait_durable(engine.everything())
+            if self._look_anew():
+                return
+            behind = engine.is_behind()
+            if behind:
+                with self._maintenance.paused():
+                    behind = not engine.refresh()
+            if behind is False:
+                return
 
     def _can_ask_again(self, error: Exception, live: Live) -> bool:
         if isinstance(error, CorruptRecordError) and self._engine.live is live:

@@ -86,7 +86,7 @@ class Requests:
         if self._obeys is None:
             with self._asking:
                 if self._obeys is None:
-                    self._obeys = self._find_out()
+                    self._obeys = self._trying("try out", "probe", self._find_out)
         self._trying("create", name, lambda: self._create_once(name, data))
 
     def get(self, name: str) -> bytes:
@@ -170,15 +170,15 @@ class Requests:
 
     def _find_out(self) -> bool:
         """Whether the store refuses to create what exists: some that look like S3 ignore the condition."""
-        path = self._path("probe")
-        for _ in range(2):
-            try:
-                self._call("put", self._fs.pipe_file, path, secrets.token_bytes(16), mode="create")
-            except BackendUnavailableError:
-                if self._get("probe") is None:
-                    raise
-                return True
-        return False
+        path, token = self._path("probe"), secrets.token_bytes(16)
+        if self._get("probe") is None:
+            self._call("put", self._fs.pipe_file, path, secrets.token_bytes(16), mode="create")
+        try:
+            self._call("put", self._fs.pipe_file, path, token, mode="create")
+        except BackendUnavailableError as error:
+            if isinstance(error.__cause__, (TimeoutError, ConnectionError)):
+                raise  # that was no answer
+        return self._get("probe") != token
 
     def _exists(self, name: str) -> bool:
         # Not `exists`: filesystems take any error for a no there.

@@ -361,14 +361,20 @@ class ObjectStorage:
 
     def replace_manifest(self, data: bytes) -> None:
         candidates = set(self._requests.list("index"))
+        number = self._manifest + 1
         try:
-            self._requests.create(_manifest(self._manifest + 1), data)
+            self._requests.create(_manifest(number), data)
         except ObjectExistsError:
             raise self._lost_race() from None
-        self._manifest += 1
+        found = self._manifests()
+        if max(found, default=0) > number:
+            # The number was free because its manifest was replaced and removed long ago.
+            self._requests.remove([_manifest(number)])
+            raise self._lost_race()
+        self._manifest = number
         self._index_candidates = candidates
         # The one before stays, for readers that have just seen it in a listing.
-        self._requests.remove(_manifest(n) for n in self._manifests() if n < self._manifest - 1)
+        self._requests.remove(_manifest(n) for n in found if n < number - 1)
 
     def fingerprint(self) -> object:
         return ()

@@ -105,3 +105,9 @@ class ObjectStore:
 def objects() -> ObjectStore:
     """An object store of this test alone."""
     return ObjectStore()
+
+
+@pytest.fixture
+def make_objects() -> Callable[[], ObjectStore]:
+    """For tests that need one after the other."""
+    return ObjectStore

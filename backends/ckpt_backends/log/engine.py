@@ -264,27 +264,28 @@ class Engine:
         finally:
             self._end_sync(0, None)
 
-    def is_behind(self) -> bool:
-        """Whether others have written something that this engine has not seen; no, while own frames wait."""
+    def is_behind(self) -> bool | None:
+        """Whether others have written what this engine has not seen; None while frames of its own wait."""
         with self.lock:
             if self.durable < self._appended:
-                return False
+                return None
             tail, seen = self.tail, self._seen
         return self.storage.fingerprint() != seen or self.storage.has_frame_at(tail.segment, tail.offset)
 
-    def refresh(self) -> None:
-        """See what other writers have done since, if there is anything; not while own frames are unsynced."""
+    def refresh(self) -> bool:
+        """See what other writers have done since, if anything; False while frames of its own are unsynced."""
         with self.lock:
             if self.durable < self._appended:
-                return
+                return False
             moved = self.storage.fingerprint() != self._seen
             if not moved and not self.storage.has_frame_at(self.tail.segment, self.tail.offset):
-                return
+                return True
             if not moved and self.tail.segment:
                 with self.replacing():
                     self._replay_more()
-                return
+                return True
         self.reload()
+        return True
 
     def _replay_more(self) -> None:
         seen, self._seen = self._seen, None  # an interrupted replay must not be taken up in the middle
