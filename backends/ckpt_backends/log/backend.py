@@ -524,7 +524,8 @@ class EngineBackend(Backend):
 
     def verify(self) -> Iterator[BadRecord]:
         require_open(self._closed, self.address)
-        return verify_log(self._engine)
+        with self._maintenance.paused():
+            return iter(self._read(lambda: list(verify_log(self._engine))))
 
     def repair(self) -> RepairReport:
         """Rebuild the index, save what is intact, and move what is not to quarantine."""

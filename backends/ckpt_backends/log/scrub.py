@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from ckpt.backend import BadRecord, RepairReport
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
+from ckpt_backends.log.index import Sight
 from ckpt_backends.log.manifest import Damage
 from ckpt_backends.log.replay import Replay, Replayed
 from ckpt_backends.log.runs import IndexDamagedError, pack_location
 from ckpt_backends.log.segment import Segment
+from ckpt_backends.log.suspects import deletes_of_suspects, find_suspects
 
 
 def verify_log(engine: Engine) -> Iterator[BadRecord]:
-    """Read every frame and every index entry, and yield what is wrong. Changes nothing."""
+    """Read every frame and every index entry, and yield what is wrong. Changes nothing.
+
+    Writers need not wait; maintenance does, so that no segment is retired meanwhile.
+    """
     address = engine.storage.address
     for number in sorted(engine.lost):
         yield BadRecord(f"{address} segment {number}", "the file is gone although the log needs it")
@@ -24,11 +29,10 @@ def verify_log(engine: Engine) -> Iterator[BadRecord]:
         for frame in batch:
             found.extend(_bad_records(engine, frame))
 
-    with engine.lock:
-        replayed = Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
-        headers = _bad_headers(engine, replayed)
-        damages = {(d.segment, d.start): d for d in [*engine.damages, *replayed.damages, *headers]}
-        skips = list(engine.catalog.skips)
+    replayed = Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
+    headers = _bad_headers(engine, replayed)
+    damages = {(d.segment, d.start): d for d in [*engine.damages, *replayed.damages, *headers]}
+    skips = list(engine.catalog.skips)
     for damage in damages.values():
         if not _is_skipped(damage, skips) and damage.segment in engine.live:
             yield BadRecord(f"{address} segment {damage.segment} offset {damage.start}", damage.reason)
@@ -75,14 +79,15 @@ def repair_log(engine: Engine) -> RepairReport:
     """Rebuild the index from the frames; take damaged stretches and bad values out of service.
 
     Copies of both lie in the quarantine folder afterwards. A key whose current value was bad is missing from
-    then on; every other record stays as it is.
+    then on, and does not show an older value; every other record stays as it is.
     """
     problems = list(verify_log(engine))
     folder: str | None = None
-    deletes: list[Body] = []
     ranges: list[tuple[int, int, int]] = []
     with engine.lock:
+        suspects = find_suspects(engine)
         engine.rebuild()
+        deletes = deletes_of_suspects(engine, suspects)
         for damage in engine.damages:
             if damage.segment in engine.lost:
                 continue
@@ -133,7 +138,12 @@ def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Bo
         return []
     keys = {pack_location(number, frame.offset, i): frame.key(i) for i in frame.bad_values()}
     if frame.kind is not Kind.DATA:
-        return [build_body(Kind.MOVED, state.id, (), (), list(keys.values()), layer=frame.layer)]
-    current = engine.index.locate(state.id, list(keys.values()), engine.live)
+        sight = Sight(frozenset({frame.layer}), state.snapshot_layer, state.snapshot_sequence)
+        current = engine.index.locate_layered(state.id, list(keys.values()), sight, engine.live)
+    else:
+        current = engine.index.locate(state.id, list(keys.values()), engine.live)
     gone = [key for location, key in keys.items() if current.get(key) == location]
-    return [build_body(Kind.DATA, state.id, (), (), gone)] if gone else []
+    if not gone:
+        return []
+    kind = Kind.DATA if frame.kind is Kind.DATA else Kind.MOVED
+    return [build_body(kind, state.id, (), (), gone, layer=frame.layer)]
