@@ -269,6 +269,24 @@ def test_a_batch_of_more_records_than_a_frame_holds_is_whole(tmp_path: Path, cou
         assert dict(backend.scan("store")) == {b"0": b"v0"}
 
 
+def test_a_log_that_is_never_synced_keeps_few_files_open(tmp_path: Path) -> None:
+    options = LogOptions(segment_bytes=16 << 10, recent_records=100_000, durability=Durability.OS, gc=False)
+    with LogBackend(str(tmp_path / "log"), options) as backend:
+        for i in range(120):
+            backend.put_many("words", {b"%d" % i: b"v" * 10_000})
+        written = [fd for fd in Path("/proc/self/fd").iterdir() if is_open_for_writing(fd)]
+        assert len(written) < 40
+        assert len(dict(backend.scan("words"))) == 120
+
+
+def is_open_for_writing(fd: Path) -> bool:
+    try:
+        flags = Path(f"/proc/self/fdinfo/{fd.name}").read_text().split("flags:")[1].split()[0]
+        return "segments" in str(fd.readlink()) and int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+    except FileNotFoundError:
+        return False
+
+
 def test_values_and_batches_larger_than_a_segment_are_stored_and_collected(tmp_path: Path) -> None:
     large = {b"large": b"l" * 200_000}
     wide = {b"wide-%d" % i: b"w" * 9_000 for i in range(10)}

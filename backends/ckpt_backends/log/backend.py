@@ -348,15 +348,15 @@ class EngineBackend(Backend):
             state = engine.namespace(namespace)
             bodies: list[Body] = []
             created: list[NamespaceState] = []
+            replaced = state if state is not None and state.history is None else None
             if state is None or state.history is None:
                 self._require_owner(namespace)
-            if state is not None and state.history is None:
-                self._require_no_keys(state)
-                bodies.append(engine.control({"op": "drop", "id": state.id}))
+            if replaced is not None:
+                self._require_no_keys(replaced)
+                bodies.append(engine.control({"op": "drop", "id": replaced.id}))
             try:
                 if state is None or state.history is None:
-                    history, replaced = History(), state
-                    prepared = history.prepare(version, base, commit_id)
+                    prepared = History().prepare(version, base, commit_id)
                     if replaced is not None:
                         engine.catalog.apply(0, {"op": "drop", "id": replaced.id})
                     state = self._create(namespace, bodies, created)
@@ -371,6 +371,8 @@ class EngineBackend(Backend):
                 ticket = engine.append(bodies, commit=commit)
             except BaseException:
                 self._undo_create(created)
+                if replaced is not None:
+                    engine.catalog.put(replaced)
                 raise
         if self._durable_writes:
             engine.wait_durable(ticket)

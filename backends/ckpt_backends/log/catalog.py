@@ -134,14 +134,15 @@ class Catalog:
     def create(self, name: str) -> NamespaceState:
         """A new namespace under a name that has none; not yet in the log."""
         state = NamespaceState(self.next_id, name)
-        self._put(state)
+        self.put(state)
         return state
 
     def needs(self, segment: int) -> bool:
         """False if the segment was retired, whether or not its file is gone yet."""
         return segment >= self.kept_before or segment in self.kept
 
-    def _put(self, state: NamespaceState) -> None:
+    def put(self, state: NamespaceState) -> None:
+        """The namespace of that name is this one."""
         self.by_name[state.name] = state
         self.by_id[state.id] = state
         self.next_id = max(self.next_id, state.id + 1)
@@ -151,7 +152,7 @@ class Catalog:
         match control["op"]:
             case "create":
                 if control["id"] not in self.by_id:
-                    self._put(NamespaceState(control["id"], control["name"]))
+                    self.put(NamespaceState(control["id"], control["name"]))
             case "drop":
                 if state := self.by_id.pop(control["id"], None):
                     self.by_name.pop(state.name, None)
@@ -196,7 +197,7 @@ class Catalog:
         self.next_id = dumped["next_id"]
         self.last_epoch = max(self.last_epoch, dumped["last_epoch"])
         for row in dumped["namespaces"]:
-            self._put(NamespaceState.load(row))
+            self.put(NamespaceState.load(row))
         self.owners = {name: (epoch, owner) for name, (epoch, owner) in dumped["owners"].items()}
         self.kept = dict(dumped["kept"])
         self.kept_before = dumped["kept_before"]

@@ -121,7 +121,6 @@ class Engine:
                 seen = data
 
     def _open_log(self, manifest: Manifest | None, runs: list[Run]) -> None:
-        numbers = self.storage.numbers()
         if manifest is not None:
             log_id: int | None = manifest.log_id
             self.catalog.restore(manifest.catalog)
@@ -129,7 +128,7 @@ class Engine:
             self.damages = manifest.damages
             self.live_records = manifest.live_records
         else:
-            log_id = find_log_id(self.storage, numbers)
+            log_id = find_log_id(self.storage, self.storage.numbers())
         self.log_id = secrets.randbits(63) | 1 if log_id is None else log_id
         self.records = Records(self.storage, self.log_id)
         self.index = Index(self.records, self.log_id)
@@ -182,6 +181,7 @@ class Engine:
         gone, tail = frozenset(without), self.tail.segment
         self.catalog.kept_before = tail
         self.catalog.kept = {n: s.end for n, s in self.summaries.items() if n < tail and n not in gone}
+        self.catalog.skips = [skip for skip in self.catalog.skips if self.catalog.needs(skip[0])]
 
     def _is_leftover(self, number: int) -> bool:
         # Where nothing tears, what lies after the tail is the beginning of a batch that is being written.

@@ -40,6 +40,7 @@ from ckpt_backends.log.storage import Buffers, SegmentGoneError
 
 _DATA_START = 4096
 _MAX_MAPPED = 256
+_MAX_UNSYNCED = 16
 _MAX_SPARES = 4
 _COARSE_NS = 1_000_000_000
 _ZEROS = memoryview(bytes(1 << 20))
@@ -70,6 +71,7 @@ class LocalStorage:
         self._alive: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         """Every segment that somebody still reads: one object each, so that its end means the end of all."""
         self._mutex = threading.Lock()
+        self._one_sync = threading.Lock()
         self._unsynced: dict[int, int] = {}
         """Segment number → descriptor of every segment that holds bytes which no sync has covered yet."""
         self._syncing: dict[int, int] = {}
@@ -217,6 +219,7 @@ class LocalStorage:
                 self._alive.pop(number, None)
 
     def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
+        self._sync_backlog()
         path = self._segment_path(header.number)
         size = max(self.segment_bytes, -(-(at_least + _DATA_START) // 4096) * 4096)
         with self._errors("create", path):
@@ -239,6 +242,28 @@ class LocalStorage:
             self._touched = self._size if recycled else _DATA_START
             self._remember(segment)
         return segment
+
+    def _sync_backlog(self) -> None:
+        """Sync segments that are full, so that their descriptors can go, if nobody has asked for that."""
+        if len(self._unsynced) < _MAX_UNSYNCED:
+            return
+        with self._one_sync:
+            for number, fd in sorted(self._unsynced.items()):
+                if number != self._number:
+                    self._sync_one(number, fd)
+                    with self._mutex:
+                        del self._unsynced[number]
+                    self._disk.close(fd)
+
+    def _sync_one(self, number: int, fd: int) -> None:
+        with self._errors("sync", self._segment_path(number)):
+            try:
+                if self._failed_sync is not None:
+                    raise self._failed_sync
+                self._disk.sync(fd)
+            except OSError as error:
+                self._note_failed_sync(error)
+                raise
 
     def _is_waiting(self, number: int) -> bool:
         """Whether the segment's descriptor is in the care of the next sync, or of the one that runs."""
@@ -387,17 +412,14 @@ class LocalStorage:
         """A sync covers whatever was written before it."""
 
     def sync(self) -> None:
+        with self._one_sync:
+            self._sync()
+
+    def _sync(self) -> None:
         with self._mutex:
             self._syncing, self._unsynced = self._unsynced, {}
         for number, fd in sorted(self._syncing.items()):
-            with self._errors("sync", self._segment_path(number)):
-                try:
-                    if self._failed_sync is not None:
-                        raise self._failed_sync
-                    self._disk.sync(fd)
-                except OSError as error:
-                    self._note_failed_sync(error)
-                    raise
+            self._sync_one(number, fd)
         with self._mutex:
             done, self._syncing = self._syncing, {}
             unused = [
