@@ -45,6 +45,7 @@ Answer = TypeVar("Answer")
 _FS_OPTION = "fs."
 _EXTRAS = {"s3": "ckpt[s3]", "s3a": "ckpt[s3]"}
 _LONGEST_WAIT_S = 0.1
+_MOST_RACES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ class FsspecBackend(EngineBackend):
         """
         require_open(self._closed, self.address)
         engine = self._engine
-        wait_s = 0.001
+        wait_s, races = 0.001, 0
         if any(name not in engine.catalog.by_name for name in must_know if isinstance(name, str)):
             self._look(None)
         while True:
@@ -267,7 +268,13 @@ class FsspecBackend(EngineBackend):
             seen = engine.next_sequence
             try:
                 return write()
-            except LostRaceError:
+            except LostRaceError as error:
+                races += 1
+                if races >= _MOST_RACES:
+                    raise BackendUnavailableError(
+                        f"{self.address}: others were first {races} times in a row; nothing was written. "
+                        "Give each writer a path of its own, or let fewer of them write at once"
+                    ) from error
                 # Half of the wait is random, so that writers that collided do not collide again.
                 time.sleep(wait_s * (0.5 + random.random() / 2))
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)

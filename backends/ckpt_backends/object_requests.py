@@ -171,13 +171,17 @@ class Requests:
     def _find_out(self) -> bool:
         """Whether the store refuses to create what exists: some that look like S3 ignore the condition."""
         path, token = self._path("probe"), secrets.token_bytes(16)
-        if self._get("probe") is None:
-            self._call("put", self._fs.pipe_file, path, secrets.token_bytes(16), mode="create")
         try:
+            if self._get("probe") is None:
+                self._call("put", self._fs.pipe_file, path, secrets.token_bytes(16), mode="create")
             self._call("put", self._fs.pipe_file, path, token, mode="create")
+        except TypeError:
+            return False  # a driver from before there were conditions
+        except FileNotFoundError as error:
+            raise BackendUnavailableError(f"there is no such bucket: {error}") from error
         except BackendUnavailableError as error:
-            if isinstance(error.__cause__, (TimeoutError, ConnectionError)):
-                raise  # that was no answer
+            if isinstance(error.__cause__, (TimeoutError, ConnectionError)) or self._get("probe") is None:
+                raise  # that was no refusal
         return self._get("probe") != token
 
     def _exists(self, name: str) -> bool:

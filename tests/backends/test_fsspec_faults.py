@@ -148,6 +148,21 @@ def test_a_wrong_bucket_or_a_refusal_is_told_at_once(objects: Any) -> None:
         objects.open(retry_s=3600)
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError("NoSuchBucket"), OSError("AccessDenied")])
+def test_a_store_that_takes_no_object_says_why(objects: Any, error: OSError) -> None:
+    def refuse(kind: str, path: str) -> None:
+        if kind == "put":
+            raise error
+
+    objects.before = refuse
+    with objects.open() as backend:
+        with pytest.raises(BackendUnavailableError, match=str(error)):
+            backend.put_many("words", {b"be": b"1"})
+        objects.before = lambda kind, path: None
+        backend.put_many("words", {b"be": b"2"})
+        assert dict(backend.scan("words")) == {b"be": b"2"}
+
+
 def small_store(objects: Any) -> dict[bytes, bytes]:
     with objects.open(**OPTIONS) as backend:
         for number in range(4):

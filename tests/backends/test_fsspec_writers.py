@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -258,8 +260,27 @@ def test_secrets_are_not_shown(tmp_path: Any) -> None:
         assert "hidden" not in repr(backend)
 
 
-def test_processes_of_one_host_share_a_folder(tmp_path: Any) -> None:
-    """Creation by hard link is exclusive between handles that share nothing but the folder."""
+def test_who_always_comes_second_is_told_in_the_end(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpt_backends.fsspec._LONGEST_WAIT_S", 0.001)
+    with objects.open() as unlucky, objects.open() as lucky:
+        unlucky.put_many("words", {b"be": b"1"})
+        first = True
+
+        def be_first(kind: str, path: str) -> None:
+            nonlocal first
+            if kind == "put" and first:
+                first = False
+                lucky.put_many("words", {b"lucky": b"1"})
+                first = True
+
+        objects.before = be_first
+        with pytest.raises(BackendUnavailableError, match="nothing was written"):
+            unlucky.put_many("words", {b"be": b"2"})
+        objects.before = lambda kind, path: None
+        assert unlucky.get_many("words", [b"be", b"lucky"]) == {b"be": b"1", b"lucky": b"1"}
+
+
+def test_handles_that_share_nothing_but_a_folder(tmp_path: Any) -> None:
     handles = [ckpt.open_backend(f"fsspec+file://{tmp_path}/x") for _ in range(4)]
 
     def work(number: int) -> None:
@@ -287,3 +308,42 @@ def test_closing_says_goodbye_even_if_the_store_does_not_answer(objects: Any) ->
     backend.close()
     with pytest.raises(BackendUnavailableError, match="closed"):
         backend.put_many("words", {b"be": b"1"})
+
+
+WRITER = """
+import sys
+import ckpt
+
+with ckpt.open_backend(sys.argv[1]) as backend:
+    for turn in range(10_000):
+        backend.put_many("words", {f"{sys.argv[2]}-{turn}".encode(): b"x" * 100})
+        print(turn, flush=True)
+"""
+
+
+@pytest.mark.crash
+def test_processes_that_are_killed_lose_nothing_they_were_told_of(tmp_path: Any) -> None:
+    address = f"fsspec+file://{tmp_path}/x?unindexed_segments=4&small_segments=8"
+    for generation in range(3):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, address, f"{generation}-{number}"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(2)
+        ]
+        told = {}
+        for number, writer in enumerate(writers):
+            assert writer.stdout is not None
+            while (line := writer.stdout.readline()) and int(line) < 8 + generation:
+                told[number] = int(line)
+        for number, writer in enumerate(writers):
+            writer.kill()
+            rest = writer.communicate()[0].split()
+            told[number] = max(told[number], *map(int, rest or [0]))
+        with ckpt.open_backend(address) as backend:
+            for number, last in told.items():
+                keys = [b"%d-%d-%d" % (generation, number, turn) for turn in range(last + 1)]
+                assert sorted(backend.get_many("words", keys)) == sorted(keys)
+            assert list(backend.verify()) == []
