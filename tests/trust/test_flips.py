@@ -176,6 +176,30 @@ def test_a_log_closed_after_a_flip_is_still_right_or_raises(closed_log, flip) ->
                     assert broken <= set(frame.keys())
 
 
+@pytest.mark.parametrize("place", [30, 60, 100, 200, -1])
+def test_a_damaged_index_is_rebuilt_by_whoever_stumbles_over_it(closed_log, flip, place: int) -> None:
+    busy = LogOptions(segment_bytes=16 << 10, recent_records=20)
+    for name in files(".idx", closed_log):
+        at = place % len(closed_log.files[name])
+        with flip(name, at, 0xFF, WRITE) as backend:
+            backend.compact()
+            assert observe(backend) == closed_log.seen
+        with flip(name, at, 0xFF, WRITE) as backend:
+            backend.delete_many("bulk", [b"bulk"])
+            backend.commit("bulk", 1, {b"k": b"v"})
+            assert backend.get_many("bulk", [b"k"]) == {b"k": b"v"}
+        with flip(name, at, 0xFF, busy) as backend:  # the maintenance thread merges
+            for i in range(200):
+                backend.put_many("more", {b"%d" % i: b"v"})
+            assert len(dict(backend.scan("more"))) == 200
+            assert not broken_cells(backend, with_more(closed_log.seen, i))
+
+
+def with_more(seen: Observation, last: int) -> Observation:
+    more = {("more", b"%d" % i): b"v" for i in range(last + 1)}
+    return Observation({**seen.plain, **more}, seen.versioned)
+
+
 def broken_cells_of(backend: Backend, seen: Observation) -> set[Cell]:
     """As `broken_cells`, for a log that got another namespace since."""
     plain = {**seen.plain, ("more", b"k"): b"v" * 14_000}

@@ -169,6 +169,24 @@ def test_a_second_writer_is_refused_in_another_process(tmp_path: Path) -> None:
         assert first.get_many("words", [b"a"]) == {b"a": b"1"}
 
 
+def test_a_process_that_ends_without_closing_ends_quietly(tmp_path: Path) -> None:
+    code = """
+import sys, ckpt
+backend = ckpt.open_backend(sys.argv[1])
+for i in range(200):
+    backend.put_many("words", {b"%d" % (i % 9): b"v" * 900})
+backend.compact()
+scan = backend.scan("words")
+next(scan)
+backend.compact()
+"""
+    address = f"log://{tmp_path}/log?segment_bytes=16KiB&recent_records=20"
+    ran = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    with LogBackend(str(tmp_path / "log")) as backend:
+        assert len(dict(backend.scan("words"))) == 9
+
+
 def test_writes_that_come_while_the_log_is_closed_are_durable_or_refused(tmp_path: Path) -> None:
     acknowledged: dict[bytes, bytes] = {}
     backend = LogBackend(str(tmp_path / "log"), LogOptions(segment_bytes=16 << 10))

@@ -343,6 +343,9 @@ class EngineBackend(Backend):
         parts = list(split_batch(list(puts), list(puts.values()), gone))
         self._maintenance.wait_for_room()
         engine = self._engine
+        if (known := engine.catalog.by_name.get(namespace)) is not None and known.history is None:
+            # Asked again under the lock; this time a damaged index can be mended.
+            self._read(partial(self._require_no_keys, known))
         with engine.lock:
             engine.require_writable()
             state = engine.namespace(namespace)
@@ -379,7 +382,9 @@ class EngineBackend(Backend):
         return commit.id
 
     def _require_no_keys(self, state: NamespaceState) -> None:
-        if self._holds_keys(state):
+        with self._engine.lock:
+            holds_keys = self._holds_keys(state)
+        if holds_keys:
             raise UnsupportedError(
                 f"namespace {state.name!r} is plain and holds keys; commit to another one, or drop it first"
             )

@@ -496,9 +496,9 @@ class LocalStorage:
                 self._disk.close(fd)
 
     def remove_index_files(self, keep: set[str]) -> None:
-        for name in os.listdir(self._index_dir):
-            if name not in keep:
-                with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # what is left over is removed the next time
+            for name in os.listdir(self._index_dir):
+                if name not in keep:
                     self._disk.unlink(os.path.join(self._index_dir, name))
 
     def read_manifest(self) -> bytes | None:

@@ -95,16 +95,8 @@ class Maintenance:
             if self._closing:
                 return
             try:
-                self._engine.storage.prepare()
-                if self._is_due():
-                    self.flush()
-                    self._merge_some()
-                    if self._gc:
-                        self._collect_if_due()
-            except IndexDamagedError:
-                with self.paused():
-                    self._engine.rebuild()
-            except CkptError as error:
+                self._work()
+            except (CkptError, OSError) as error:
                 # The log is complete without its index; the next flush tries again.
                 _log.log(
                     _level(error),
@@ -112,6 +104,19 @@ class Maintenance:
                     self._engine.storage.address,
                     error,
                 )
+
+    def _work(self) -> None:
+        """What is due; with a damaged index, a new one."""
+        try:
+            self._engine.storage.prepare()
+            if self._is_due():
+                self.flush()
+                self._merge_some()
+                if self._gc:
+                    self._collect_if_due()
+        except IndexDamagedError:
+            with self.paused():
+                self._engine.rebuild()
 
     def _is_due(self) -> bool:
         """The index files do not know enough of the log any more."""
@@ -280,7 +285,11 @@ class Maintenance:
         storage = self._engine.storage
         before = storage.stored_bytes()
         with self._mutex:
-            written = self._collect(0.9)
+            try:
+                written = self._collect(0.9)
+            except IndexDamagedError:
+                self._engine.rebuild()
+                written = self._collect(0.9)
         return CompactionReport(before, storage.stored_bytes(), written, time.monotonic() - started)
 
     def close(self) -> None:
@@ -304,6 +313,6 @@ class Maintenance:
             _log.log(_level(error), "%s was closed without an index: %s", engine.storage.address, error)
 
 
-def _level(error: CkptError) -> int:
+def _level(error: Exception) -> int:
     """To have lost a race is nothing that a person should look into: the winner has done the work."""
     return logging.DEBUG if isinstance(error, LostRaceError) else logging.WARNING
