@@ -33,7 +33,7 @@ from ckpt.backend import Backend
 from ckpt.config import parse_address
 from ckpt.errors import CkptError, ConfigError
 from ckpt.registry import load_factory, open_backend
-from ckpt.testing.crash_ledger import Ledger, Message
+from ckpt.testing.crash_ledger import Ledger, Message, Phase
 from ckpt.testing.crash_writer import LENGTH, write_until_killed
 
 _SMALL_LOG = "segment_bytes=64KiB&recent_records=200"
@@ -71,11 +71,10 @@ def kill_rounds(
     ledger = Ledger()
     outcome = Outcome()
     for number in range(1, rounds + 1):
-        # One kill in five comes while the store is being opened or has just begun to take writes.
-        delay_s = rng.random() * (0.02 if rng.random() < 0.2 else seconds_per_round)
+        moment = _choose_moment(rng, seconds_per_round)
         problems: list[str] = []
         try:
-            _run_and_kill(address, ledger, rng.randrange(1 << 30), delay_s)
+            _run_and_kill(address, ledger, rng.randrange(1 << 30), moment)
             killed_while = ledger.phase
             with _opened(address, ledger, read_only=rng.random() < 0.5) as backend:
                 problems = [*ledger.compare(backend), *map(str, backend.verify())]
@@ -90,6 +89,23 @@ def kill_rounds(
     return outcome
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """When the writer is killed: after a delay, or soon after it has begun to close the store."""
+
+    delay_s: float
+    after_closing_s: float | None = None
+
+
+def _choose_moment(rng: random.Random, seconds_per_round: float) -> _Moment:
+    choice = rng.random()
+    if choice < 0.2:  # while the store is being opened, or has just begun to take writes
+        return _Moment(rng.random() * 0.02)
+    if choice < 0.35:
+        return _Moment(8 * seconds_per_round, after_closing_s=rng.random() * 0.01)
+    return _Moment(rng.random() * seconds_per_round)
+
+
 def _opened(address: str, ledger: Ledger, *, read_only: bool) -> Backend:
     """The store to look at; half of the time only as a reader, so that the next writer has to recover."""
     factory = load_factory(parse_address(address).scheme)
@@ -98,7 +114,7 @@ def _opened(address: str, ledger: Ledger, *, read_only: bool) -> Backend:
     return open_backend(address)
 
 
-def _run_and_kill(address: str, ledger: Ledger, seed: int, delay_s: float) -> None:
+def _run_and_kill(address: str, ledger: Ledger, seed: int, moment: _Moment) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -107,15 +123,15 @@ def _run_and_kill(address: str, ledger: Ledger, seed: int, delay_s: float) -> No
         os._exit(3)
     os.close(writing)
     try:
-        messages = _messages(reading, time.monotonic() + delay_s, child)
-        for message in messages:
+        for message in _messages(reading, moment, child):
             ledger.report(message)
     finally:
         os.close(reading)
 
 
-def _messages(pipe: int, deadline_s: float, child: int) -> Iterator[Message]:
-    """What the child says until it is killed at the deadline, and what it had said by then."""
+def _messages(pipe: int, moment: _Moment, child: int) -> Iterator[Message]:
+    """What the child says until it is killed, and what it had said by then."""
+    deadline_s = time.monotonic() + moment.delay_s
     data = bytearray()
     decoder = msgspec.msgpack.Decoder(Message)
     alive = True
@@ -131,8 +147,11 @@ def _messages(pipe: int, deadline_s: float, child: int) -> Iterator[Message]:
         data += chunk
         while len(data) >= LENGTH.size and len(data) >= LENGTH.size + LENGTH.unpack_from(data)[0]:
             end = LENGTH.size + LENGTH.unpack_from(data)[0]
-            yield decoder.decode(bytes(data[LENGTH.size : end]))
+            message = decoder.decode(bytes(data[LENGTH.size : end]))
             del data[:end]
+            if message == Phase("closing") and moment.after_closing_s is not None:
+                deadline_s = min(deadline_s, time.monotonic() + moment.after_closing_s)
+            yield message
     if alive:
         os.waitpid(child, 0)
         raise AssertionError("the writer ended by itself")
