@@ -196,7 +196,7 @@ class LifeConformance(BackendHarness):
         if not changed:
             pytest.skip("values are not stored as they are below the directory")
         again = self.handle()
-        with pytest.raises(CorruptRecordError, match="hit.*words|words.*hit") as raised:
+        with pytest.raises(CorruptRecordError, match=r"hit.*words|words.*hit") as raised:
             again.get_many("words", [b"hit"])
         assert "needle" not in str(raised.value).lower()
         assert again.get_many("words", [b"before", b"after"]) == {b"before": b"1", b"after": b"1"}
