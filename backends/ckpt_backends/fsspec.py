@@ -33,9 +33,9 @@ from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, Corrupt
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt_backends.log.backend import EngineBackend
 from ckpt_backends.log.engine import Engine
-from ckpt_backends.log.index import Live
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.runs import MAX_SEGMENT_BYTES
+from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError
 from ckpt_backends.object_requests import LOCAL, Requests
 from ckpt_backends.objects import ObjectStorage, Sizes

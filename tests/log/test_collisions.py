@@ -10,7 +10,7 @@ import pytest
 
 import ckpt
 from ckpt.testing import backend_machine
-from ckpt_backends.log import LogBackend, LogOptions, index, runs
+from ckpt_backends.log import LogBackend, LogOptions, index, recent, runs
 
 TINY = "segment_bytes=16KiB&recent_records=5"
 
@@ -28,7 +28,8 @@ def few_hashes(keys: Sequence[bytes], seed: int) -> runs.U64:
 @pytest.fixture(scope="module", autouse=True)
 def _colliding() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "hash_keys", few_hashes)
+        for module in (index, recent):
+            patch.setattr(module, "hash_keys", few_hashes)
         patch.setattr(index, "xxh3_64_intdigest", one_hash)
         yield
 

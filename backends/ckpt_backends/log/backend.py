@@ -36,7 +36,6 @@ from ckpt.versions import Commit, History, require_plain
 from ckpt_backends.log.catalog import NamespaceState, commit_meta
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body, split_batch
-from ckpt_backends.log.index import Live
 from ckpt_backends.log.local import LocalStorage
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.runs import (
@@ -50,6 +49,7 @@ from ckpt_backends.log.runs import (
 )
 from ckpt_backends.log.scrub import repair_log, verify_log
 from ckpt_backends.log.segment import Segment
+from ckpt_backends.log.sight import Live
 
 Answer = TypeVar("Answer")
 

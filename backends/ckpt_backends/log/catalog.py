@@ -20,7 +20,7 @@ import msgspec
 from ckpt.errors import VersionNotFoundError
 from ckpt.types import CommitId
 from ckpt.versions import Commit, History, Settled, Truncation
-from ckpt_backends.log.index import Sight
+from ckpt_backends.log.sight import Sight
 
 
 @dataclass(slots=True)

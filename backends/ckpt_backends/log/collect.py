@@ -20,9 +20,10 @@ import numpy as np
 
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
-from ckpt_backends.log.index import Sight, first_of_each_key, visible_entries
 from ckpt_backends.log.manifest import Position
+from ckpt_backends.log.merge import first_of_each_key, visible_entries
 from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64
+from ckpt_backends.log.sight import Sight
 
 _BATCH_RECORDS = 1024
 _BATCH_BYTES = 4 << 20

@@ -22,7 +22,7 @@ from ckpt.errors import BackendUnavailableError, CorruptRecordError
 from ckpt.versions import Commit
 from ckpt_backends.log.catalog import Catalog, NamespaceState, commit_from_meta
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body, seal
-from ckpt_backends.log.index import Index, Live
+from ckpt_backends.log.index import Index
 from ckpt_backends.log.manifest import (
     Damage,
     Manifest,
@@ -41,6 +41,7 @@ from ckpt_backends.log.runs import (
     pack_location,
 )
 from ckpt_backends.log.segment import Segment, SegmentHeader, segment_seed
+from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError, SegmentGoneError, Storage
 
 _REPLAYED_RECORDS = 1 << 20

@@ -1,8 +1,7 @@
 """From key to location: a bounded table of recent writes above immutable, mapped runs.
 
-Recent writes of plain namespaces are a dict per namespace. Recent commits are kept as the frames they are; a
-frame's own table of keys is built when somebody first asks for one. When the recent part is large enough it
-is frozen, sorted and written as a run by the maintenance thread; the writer goes on with an empty one.
+When the recent part (`recent.py`) is large enough it is frozen, sorted and written as a run (`runs.py`) by
+the maintenance thread; the writer goes on with an empty one.
 
 The index is disposable: it is rebuilt from the frames whenever anything is wrong with it.
 """
@@ -10,169 +9,20 @@ The index is disposable: it is rebuilt from the frames whenever anything is wron
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from ckpt_backends.log.merge import concatenate, first_of_each_key, merge_plain, visible_entries
+from ckpt_backends.log.recent import LayerFrame, Recent, RecentTable
 from ckpt_backends.log.records import Records
-from ckpt_backends.log.runs import RECORD_BITS, SEGMENT_SHIFT, U64, Run, encode_run, hash_keys
-
-
-class Live:
-    """Which segments the log still needs; entries of other segments are not there any more."""
-
-    def __init__(self, numbers: Iterable[int] = ()) -> None:
-        self.numbers = frozenset(numbers)
-        self.newest = max(self.numbers, default=0)
-        self._sorted = np.array(sorted(self.numbers), np.uint64)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self.numbers
-
-    def is_gone(self, number: int) -> bool:
-        """Whether what an index says of a segment is out of date. A newer segment was begun since."""
-        return number not in self.numbers and number <= self.newest
-
-    def mask(self, locations: U64) -> npt.NDArray[np.bool_]:
-        """For each location: is its segment not gone?"""
-        segments = locations >> np.uint64(SEGMENT_SHIFT)
-        newer: npt.NDArray[np.bool_] = segments > np.uint64(self.newest)
-        if not len(self._sorted):
-            return newer
-        at = np.minimum(self._sorted.searchsorted(segments), len(self._sorted) - 1)
-        needed: npt.NDArray[np.bool_] = self._sorted[at] == segments
-        return needed | newer
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What a reader of a versioned namespace sees: some layers, and nothing that a snapshot replaced.
-
-    A snapshot is a copy of everything visible at layer `snapshot_layer`; records of that layer and older ones
-    in frames before `snapshot_sequence` are replaced by it.
-    """
-
-    layers: frozenset[int]
-    snapshot_layer: int = 0
-    snapshot_sequence: int = 0
-
-    def shows(self, layer: int, sequence: int) -> bool:
-        """Is a record of this layer, in the frame of this sequence, to be seen?"""
-        return layer in self.layers and (layer > self.snapshot_layer or sequence >= self.snapshot_sequence)
-
-
-class LayerFrame:
-    """A recent frame of a versioned namespace: its layer, and its keys when somebody asks."""
-
-    __slots__ = ("_table", "layer", "location", "sequence")
-
-    def __init__(self, layer: int, location: int, sequence: int) -> None:
-        self.layer, self.location, self.sequence = layer, location, sequence
-        self._table: dict[bytes, int] | None = None
-
-    def table(self, records: Records) -> dict[bytes, int]:
-        """Key to location."""
-        if self._table is None:
-            keys = records.frame(self.location).keys()
-            self._table = dict(zip(keys, range(self.location, self.location + len(keys)), strict=True))
-        return self._table
-
-
-class RecentTable:
-    """Recent records of one plain namespace: key to newest location, built when somebody first asks.
-
-    Checkpoints are written far more often than they are read. So a batch is only noted here; it enters the
-    table when a reader comes, or never if a flush comes first.
-    """
-
-    __slots__ = ("_lock", "_noted", "_table")
-
-    def __init__(self) -> None:
-        self._noted: deque[tuple[Sequence[bytes], int]] = deque()
-        self._table: dict[bytes, int] = {}
-        self._lock = threading.Lock()
-
-    def note(self, keys: Sequence[bytes], location: int) -> None:
-        """The records from `location` on are now the newest of these keys."""
-        self._noted.append((keys, location))
-
-    def table(self) -> dict[bytes, int]:
-        """Key to newest location. Grows under its reader when more is noted and somebody else asks."""
-        # The lock also keeps a second reader from seeing a batch that is taken out but not yet entered.
-        with self._lock:
-            while self._noted:
-                keys, location = self._noted.popleft()
-                self._table.update(zip(keys, range(location, location + len(keys)), strict=True))
-            return self._table
-
-    def absorb(self, newer: RecentTable) -> None:
-        """Everything that `newer` holds is newer than what is here."""
-        self.table().update(newer.table())
-
-    def forget(self, gone: Callable[[int], bool]) -> None:
-        """Drop the records whose location is gone."""
-        self._table = {key: location for key, location in self.table().items() if not gone(location)}
-
-    def columns(self, seed: int) -> tuple[U64, U64]:
-        """Hashes and newest locations of all keys, sorted by hash."""
-        with self._lock:
-            asked_for = bool(self._table)
-            noted = list(self._noted)[::-1]
-        if asked_for:
-            table = self.table()
-            hashes = hash_keys(list(table), seed)
-            locations = np.fromiter(table.values(), np.uint64, len(table))
-            order = np.argsort(hashes, kind="stable")
-            return hashes[order], locations[order]
-        keys = [key for batch, _ in noted for key in batch]
-        if not keys:
-            return np.empty(0, np.uint64), np.empty(0, np.uint64)
-        hashes = hash_keys(keys, seed)
-        locations = np.concatenate(
-            [np.arange(first, first + len(batch), dtype=np.uint64) for batch, first in noted]
-        )
-        order = np.argsort(hashes, kind="stable")
-        hashes, locations = hashes[order], locations[order]
-        keep = keep_first(
-            hashes, lambda left, right: _equal(keys, order, left, right), lambda i: keys[order[i]]
-        )
-        return hashes[keep], locations[keep]
-
-
-def _equal(
-    keys: Sequence[bytes],
-    order: npt.NDArray[np.int64],
-    left: npt.NDArray[np.int64],
-    right: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    pairs = zip(order[left].tolist(), order[right].tolist(), strict=True)
-    return np.fromiter((keys[a] == keys[b] for a, b in pairs), np.bool_, len(left))
-
-
-@dataclass(slots=True)
-class Recent:
-    """What no run holds yet."""
-
-    plain: dict[int, RecentTable] = field(default_factory=dict)
-    layered: dict[int, list[LayerFrame]] = field(default_factory=dict)
-    records: int = 0
-
-    def forget(self, gone: Callable[[int, int], bool]) -> None:
-        """Drop what `gone(namespace, location)` says is not there any more."""
-        for namespace, table in self.plain.items():
-            table.forget(partial(gone, namespace))
-        for namespace, frames in list(self.layered.items()):
-            self.layered[namespace] = [f for f in frames if not gone(namespace, f.location)]
+from ckpt_backends.log.runs import SEGMENT_SHIFT, U64, Run, encode_run, hash_keys
+from ckpt_backends.log.sight import Live, Sight
 
 
 class Index:
-    """Recent tables and runs. Additions and swaps happen under the engine's lock; readers take `view()`."""
+    """Recent tables and runs. Additions and swaps happen under the engine's lock; key lookups need none."""
 
     def __init__(self, records: Records, seed: int) -> None:
         self.records = records
@@ -393,94 +243,3 @@ class Index:
             hashes, locations = concatenate(slices, None)
             order = np.argsort(hashes, kind="stable")
             yield namespace, hashes[order], locations[order]
-
-
-def concatenate(slices: Sequence[tuple[U64, U64]], live: Live | None) -> tuple[U64, U64]:
-    """All slices as one, without entries of segments that do not exist any more."""
-    if not slices:
-        return np.empty(0, np.uint64), np.empty(0, np.uint64)
-    hashes = np.concatenate([s[0] for s in slices])
-    locations = np.concatenate([s[1] for s in slices])
-    if live is not None:
-        exists = live.mask(locations)
-        if not exists.all():
-            return hashes[exists], locations[exists]
-    return hashes, locations
-
-
-def merge_plain(runs: Sequence[Run], namespace: int, records: Records, live: Live) -> tuple[U64, U64]:
-    """Hashes and newest location of each key of a plain namespace over runs that are given newest first."""
-    slices = [run.slice(namespace) for run in runs if namespace in run.directory]
-    hashes, locations = concatenate(slices, live)
-    if len(slices) > 1:
-        order = np.argsort(hashes, kind="stable")
-        hashes, locations = hashes[order], locations[order]
-        keep = first_of_each_key(hashes, locations, records)
-        hashes, locations = hashes[keep], locations[keep]
-    return hashes, locations
-
-
-def visible_entries(
-    slices: Sequence[tuple[U64, U64]], sight: Sight, records: Records, live: Live
-) -> tuple[U64, U64, U64]:
-    """Hashes, locations and layers of what a reader may see, by hash, the newest layer of each first."""
-    hashes, locations = concatenate(slices, live)
-    frames, inverse = np.unique(locations >> np.uint64(RECORD_BITS), return_inverse=True)
-    heads = [records.frame(int(f) << RECORD_BITS) for f in frames.tolist()]
-    shown = np.array([sight.shows(f.layer, f.sequence) for f in heads], np.bool_)[inverse]
-    layers = np.array([f.layer for f in heads], np.uint64)[inverse]
-    sequences = np.array([f.sequence for f in heads], np.uint64)[inverse]
-    hashes, locations, layers, sequences = hashes[shown], locations[shown], layers[shown], sequences[shown]
-    order = np.lexsort((~sequences, ~layers, hashes))
-    return hashes[order], locations[order], layers[order]
-
-
-def merge_layered(
-    runs: Sequence[Run], namespace: int, records: Records, live: Live, sight: Sight, floor: int
-) -> tuple[U64, U64, set[int]]:
-    """Hashes and locations of a versioned namespace without what no reader can see, and the layers used.
-
-    `sight` is that of all readers together; at or below the layer `floor` only the newest of a key is seen.
-    """
-    slices = [run.slice(namespace) for run in runs if namespace in run.directory]
-    hashes, locations, layers = visible_entries(slices, sight, records, live)
-    keep = np.ones(len(hashes), np.bool_)
-    below = np.flatnonzero(layers <= np.uint64(floor))
-    keep[below] = first_of_each_key(hashes[below], locations[below], records)
-    return hashes[keep], locations[keep], set(np.unique(layers[keep]).tolist())
-
-
-def first_of_each_key(hashes: U64, locations: U64, records: Records) -> npt.NDArray[np.bool_]:
-    """Which entries to keep so that each key stays once, the first time it occurs; sorted by hash."""
-    return keep_first(
-        hashes,
-        lambda left, right: records.same_keys(locations[left], locations[right]),
-        lambda entry: records.key(int(locations[entry])),
-    )
-
-
-def keep_first(
-    hashes: U64,
-    equal: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
-    key_of: Callable[[int], bytes],
-) -> npt.NDArray[np.bool_]:
-    """Which entries, sorted by hash, are the first of their key.
-
-    Keys are told apart by their bytes, never by their hash alone: `equal` compares the keys of pairs of
-    entries, `key_of` gives one.
-    """
-    keep = np.ones(len(hashes), np.bool_)
-    repeated = np.flatnonzero(hashes[1:] == hashes[:-1])
-    if not len(repeated):
-        return keep
-    same = equal(repeated, repeated + 1)
-    keep[repeated[same] + 1] = False
-    # Two keys that share a hash may alternate, so neighbours are not enough there. This is rare.
-    for collision in np.unique(hashes[repeated[~same]]).tolist():
-        start, end = (int(hashes.searchsorted(np.uint64(collision), side)) for side in ("left", "right"))
-        known: set[bytes] = set()
-        for entry in range(start, end):
-            key = key_of(entry)
-            keep[entry] = key not in known
-            known.add(key)
-    return keep

@@ -25,8 +25,9 @@ from ckpt.backend import CompactionReport
 from ckpt.errors import BackendUnavailableError, CkptError
 from ckpt_backends.log.collect import Collector
 from ckpt_backends.log.engine import Engine, Ticket
-from ckpt_backends.log.index import Recent, RecentTable, merge_layered, merge_plain
 from ckpt_backends.log.manifest import Manifest
+from ckpt_backends.log.merge import merge_layered, merge_plain
+from ckpt_backends.log.recent import Recent, RecentTable
 from ckpt_backends.log.runs import U64, IndexDamagedError, Run, encode_run
 from ckpt_backends.log.storage import LostRaceError
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from ckpt.backend import BadRecord, RepairReport
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
-from ckpt_backends.log.index import Sight
 from ckpt_backends.log.manifest import Damage
 from ckpt_backends.log.replay import Replay, Replayed
 from ckpt_backends.log.runs import IndexDamagedError, pack_location
 from ckpt_backends.log.segment import Segment
+from ckpt_backends.log.sight import Sight
 from ckpt_backends.log.suspects import deletes_of_suspects, find_suspects
 
 

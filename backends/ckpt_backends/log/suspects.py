@@ -16,11 +16,11 @@ from ckpt.errors import CorruptRecordError
 from ckpt_backends.log.catalog import NamespaceState
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body, split_batch
-from ckpt_backends.log.index import Sight
 from ckpt_backends.log.manifest import Damage
 from ckpt_backends.log.replay import Replay
 from ckpt_backends.log.runs import U64, IndexDamagedError, hash_keys, split_locations
 from ckpt_backends.log.segment import Segment
+from ckpt_backends.log.sight import Sight
 
 
 @dataclass(frozen=True, slots=True)
