@@ -13,6 +13,7 @@ offset size
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -43,6 +44,13 @@ class Damage(msgspec.Struct, frozen=True, array_like=True):
     last_sequence: int
     """No frame in the stretch has a higher sequence."""
     reason: str
+
+    def is_within(self, stretches: Iterable[tuple[int, int, int]]) -> bool:
+        """Whether one of the stretches (segment, start, end) covers all of it."""
+        return any(
+            segment == self.segment and start <= self.start and self.end <= end
+            for segment, start, end in stretches
+        )
 
 
 class SegmentSummary(msgspec.Struct, array_like=True):

@@ -34,7 +34,7 @@ def verify_log(engine: Engine) -> Iterator[BadRecord]:
     damages = {(d.segment, d.start): d for d in [*engine.damages, *replayed.damages, *headers]}
     skips = list(engine.catalog.skips)
     for damage in damages.values():
-        if not _is_skipped(damage, skips) and damage.segment in engine.live:
+        if not damage.is_within(skips) and damage.segment in engine.live:
             yield BadRecord(f"{address} segment {damage.segment} offset {damage.start}", damage.reason)
     yield from found
     if engine.index_problem is not None:
@@ -53,10 +53,6 @@ def _bad_headers(engine: Engine, replayed: Replayed) -> list[Damage]:
     return [Damage(n, 0, end, 0, reason) for n in replayed.bad_headers if n in engine.live]
 
 
-def _is_skipped(damage: Damage, skips: list[tuple[int, int, int]]) -> bool:
-    return any(s == damage.segment and a <= damage.start and damage.end <= b for s, a, b in skips)
-
-
 def _bad_records(engine: Engine, frame: Frame) -> list[BadRecord]:
     """The records of an otherwise intact frame whose values are not what was written."""
     segment = frame.owner
@@ -64,7 +60,7 @@ def _bad_records(engine: Engine, frame: Frame) -> list[BadRecord]:
     if segment.number not in engine.live:
         return []
     bad = frame.bad_values()
-    if not bad or _is_skipped(Damage(segment.number, frame.offset, frame.end, 0, ""), engine.catalog.skips):
+    if not bad or Damage(segment.number, frame.offset, frame.end, 0, "").is_within(engine.catalog.skips):
         return []
     state = engine.catalog.by_id.get(frame.namespace)
     name = state.name if state else f"(dropped namespace {frame.namespace})"
@@ -128,7 +124,7 @@ def _frames_with_bad_values(engine: Engine) -> tuple[list[Frame], list[Damage]]:
 
     replayed = Replay(engine.storage, engine.log_id, None, engine.durable).run(check)
     headers = _bad_headers(engine, replayed)
-    return found, [h for h in headers if not _is_skipped(h, engine.catalog.skips)]
+    return found, [h for h in headers if not h.is_within(engine.catalog.skips)]
 
 
 def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Body]:
