@@ -31,7 +31,7 @@ from ckpt.config import Address, build_options, suggestion
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, CorruptRecordError, FencedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt_backends.log.backend import EngineBackend
+from ckpt_backends.log.contract import EngineBackend
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.runs import MAX_SEGMENT_BYTES

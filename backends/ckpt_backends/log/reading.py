@@ -1,0 +1,304 @@
+"""The reading half of the contract over an engine: a reader waits for no writer and misses no record.
+
+What is replaced under a question (a retired segment, merged runs, an index that turns out to be damaged) is
+noticed, and the question is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from ckpt.backend import (
+    Backend,
+    BackendStats,
+    NamespaceStats,
+    check_keys,
+    check_prefix,
+    require_open,
+    versions_need_commits,
+)
+from ckpt.errors import CorruptRecordError, shown_key
+from ckpt.types import check_namespace
+from ckpt.versions import History
+from ckpt_backends.log.catalog import NamespaceState
+from ckpt_backends.log.engine import Engine
+from ckpt_backends.log.frame import Frame
+from ckpt_backends.log.maintenance import Maintenance
+from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64, IndexDamagedError, Run
+from ckpt_backends.log.segment import Segment
+from ckpt_backends.log.sight import Live
+
+Answer = TypeVar("Answer")
+
+_SAMPLED_KEYS = 16
+
+
+class EngineReader(Backend):
+    """What can be asked of an engine, whatever its storage."""
+
+    def __init__(
+        self, engine: Engine, maintenance: Maintenance, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._engine = engine
+        self._maintenance = maintenance
+        self._closed = False
+        self.address = engine.storage.address
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    # -- keys ------------------------------------------------------------------------------------
+
+    def get_many(
+        self,
+        namespace: str,
+        keys: Iterable[bytes],
+        *,
+        version: int | None = None,
+        commit_id: str | None = None,
+    ) -> dict[bytes, bytes]:
+        wanted = list(dict.fromkeys(check_keys(keys)))
+        check_namespace(namespace)
+        return self._read(lambda: self._get_many(namespace, wanted, version, commit_id), namespace)
+
+    def _get_many(
+        self, namespace: str, keys: list[bytes], version: int | None, commit_id: str | None
+    ) -> dict[bytes, bytes]:
+        engine = self._engine
+        state = engine.namespace(namespace)
+        if state is None:
+            self._require_no_version(namespace, version, commit_id)
+            return {}
+        live = engine.live
+        if state.history is None:
+            self._require_no_version(namespace, version, commit_id, plain=True)
+            found = engine.index.locate(state.id, keys, live)
+            if engine.damages:
+                engine.require_certain(found.get(key) for key in keys)
+        else:
+            with engine.lock:
+                commit = state.history.resolve(version, commit_id)
+                sight = state.sight(commit)
+            found = engine.index.locate_layered(state.id, keys, sight, live)
+            if commit is not None and commit.id not in state.history:
+                # Truncated meanwhile, and perhaps some of what it needed is merged away.
+                return self._get_many(namespace, keys, version, commit_id)
+        now_ms = self._now_ms()
+        records = engine.records
+        answer = {}
+        for key, location in found.items():
+            try:
+                value = records.value(records.frame(location), location, now_ms)
+            except CorruptRecordError as error:
+                raise _named(error, namespace, key) from error
+            if value is not None:
+                answer[key] = value
+        return answer
+
+    def scan(
+        self,
+        namespace: str,
+        *,
+        prefix: bytes = b"",
+        version: int | None = None,
+        commit_id: str | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        check_namespace(namespace)
+        check_prefix(prefix)
+        try:
+            locations, segments = self._read(lambda: self._pinned(namespace, version, commit_id), namespace)
+        except CorruptRecordError as error:
+            raise _named(error, namespace) from error
+        return self._scan(namespace, locations, prefix, segments)
+
+    def _pinned(
+        self, namespace: str, version: int | None, commit_id: str | None
+    ) -> tuple[U64, dict[int, Segment]]:
+        """Locations to read, and their segments: whoever holds these keeps them from being reused."""
+        with self._engine.lock:  # what is found is not retired before it is held
+            locations = self._locations(namespace, version, commit_id)
+            numbers = np.unique(locations >> np.uint64(SEGMENT_SHIFT)).tolist()
+            return locations, {n: self._engine.records.segment(n) for n in numbers}
+
+    def _locations(self, namespace: str, version: int | None, commit_id: str | None) -> U64:
+        engine = self._engine
+        with engine.lock:
+            state, index, live = engine.namespace(namespace), engine.index, engine.live
+            if state is None:
+                self._require_no_version(namespace, version, commit_id)
+                return np.empty(0, np.uint64)
+            if state.history is None:
+                self._require_no_version(namespace, version, commit_id, plain=True)
+                engine.require_certain([None])
+                merge = partial(index.plain_locations, state.id, index.plain_view(state.id), live)
+            else:
+                sight = state.sight(state.history.resolve(version, commit_id))
+                merge = partial(index.layered_locations, state.id, index.layered_view(state.id), sight, live)
+        return merge()  # takes a while, and writers need not wait for it
+
+    def _scan(
+        self, namespace: str, locations: U64, prefix: bytes, segments: dict[int, Segment]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        records = self._engine.records
+        frame: Frame | None = None
+        key: bytes | None = None
+        place = -1
+        for location in locations.tolist():
+            require_open(self._closed, self.address)
+            try:
+                if frame is None or location >> RECORD_BITS != place:
+                    # From the segments of this scan: where writers share a store, a number that was not
+                    # synced when the scan began may belong to another writer's segment by now.
+                    place, key = location >> RECORD_BITS, None
+                    frame = records.intact_frame(location, segments[location >> SEGMENT_SHIFT])
+                key = frame.key(location & RECORD_MASK)
+                if not key.startswith(prefix):
+                    continue
+                value = records.value(frame, location, self._now_ms())
+            except CorruptRecordError as error:
+                raise _named(error, namespace, key) from error
+            if value is not None:
+                yield key, value
+
+    def _require_no_version(
+        self, namespace: str, version: int | None, commit_id: str | None, *, plain: bool = False
+    ) -> None:
+        if version is None and commit_id is None:
+            return
+        if plain:
+            raise versions_need_commits(namespace)
+        History().resolve(version, commit_id)
+
+    # -- namespaces ------------------------------------------------------------------------------
+
+    def history(self, namespace: str) -> History:
+        check_namespace(namespace)
+
+        def ask() -> History:
+            with self._engine.lock:
+                state = self._engine.namespace(namespace)
+                return state.history.copy() if state is not None and state.history is not None else History()
+
+        return self._read(ask)
+
+    def namespaces(self) -> list[str]:
+        def ask() -> list[str]:
+            with self._engine.lock:
+                self._engine.require_certain([None])
+                return sorted(s.name for s in self._engine.catalog.by_id.values() if self._holds_keys(s))
+
+        return self._read(ask)
+
+    def _holds_keys(self, state: NamespaceState) -> bool:
+        if state.history is not None:
+            return len(state.history) > 0
+        engine = self._engine
+        view = engine.index.plain_view(state.id)
+        return self._shows_a_value(state, view) or (
+            self._count_values(engine.index.plain_locations(state.id, view, engine.live)) > 0
+        )
+
+    def _shows_a_value(self, state: NamespaceState, view: tuple[dict[bytes, int], tuple[Run, ...]]) -> bool:
+        """Whether one of the first few keys has a value: a quick yes, or no answer."""
+        engine = self._engine
+        recent, runs = view
+        some = [*itertools.islice(recent, _SAMPLED_KEYS)]
+        with contextlib.suppress(CorruptRecordError):
+            for run in runs:
+                first = run.first_locations(state.id, _SAMPLED_KEYS)
+                some += [
+                    engine.records.key(loc) for loc in first if not engine.live.is_gone(loc >> SEGMENT_SHIFT)
+                ]
+            found = engine.index.locate(state.id, some, engine.live)
+            return self._count_values(np.fromiter(found.values(), np.uint64, len(found))) > 0
+        return False
+
+    def _count_values(self, locations: U64) -> int:
+        """How many of the records are values: neither deletes nor expired."""
+        frames, inverse = np.unique(locations >> np.uint64(RECORD_BITS), return_inverse=True)
+        now_ms = self._now_ms()
+        heads = (self._engine.records.frame(int(f) << RECORD_BITS) for f in frames.tolist())
+        puts = [0 if 0 < head.expires_ms <= now_ms else head.puts for head in heads]
+        return int(((locations & np.uint64(RECORD_MASK)) < np.array(puts, np.uint64)[inverse]).sum())
+
+    def stats(self) -> BackendStats:
+        def ask() -> BackendStats:
+            engine = self._engine
+            rows = []
+            for name in self.namespaces():
+                keys = self._count_values(self._locations(name, None, None))
+                commits = self.versions(name)
+                tip = max((c.version for c in commits), default=None)
+                rows.append(NamespaceStats(name, keys, bool(commits), tip, len(commits)))
+            stored = sum(s.records for s in engine.summaries.values())
+            details: dict[str, int | float | str] = {
+                "segments": len(engine.summaries),
+                "records": stored,
+                "index_runs": len(engine.index.runs),
+                "index_bytes": sum(r.file_bytes for r in engine.index.runs),
+                "recent_records": engine.index.active.records,
+                "durable_sequence": engine.durable,
+                "damages": len(engine.damages),
+            }
+            return BackendStats(self.address, tuple(rows), engine.storage.stored_bytes(), details)
+
+        return self._read(ask)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _read(self, question: Callable[[], Answer], namespace: str | None = None) -> Answer:
+        """Ask the log as it is now; with a damaged index rebuild it and ask again."""
+        require_open(self._closed, self.address)
+        engine = self._engine
+        self._look(namespace)
+        tried_again = False
+        while True:
+            turn, live = engine.turn, engine.live
+            if turn & 1:
+                with engine.lock:  # another thread is replacing what we are about to look at
+                    continue
+            try:
+                answer = question()
+            except Exception as error:
+                if engine.turn != turn:
+                    continue
+                if tried_again or not self._can_ask_again(error, live):
+                    raise
+                tried_again = True
+            else:
+                if engine.turn == turn:
+                    return answer
+
+    def _look(self, namespace: str | None) -> None:
+        """See what others have written; `namespace` is the one that is asked about, None is all."""
+        del namespace
+        if self._engine.storage.read_only:
+            self._engine.refresh()
+
+    def _can_ask_again(self, error: Exception, live: Live) -> bool:
+        """Mend or look up what a question stumbled over; False if that changes nothing."""
+        if isinstance(error, IndexDamagedError):
+            with self._maintenance.paused():
+                self._engine.rebuild()
+            return True
+        if not isinstance(error, CorruptRecordError):
+            return False
+        # A segment may have been retired between finding a record in it and reading it.
+        if self._engine.storage.read_only:
+            self._engine.reload()
+            return True
+        return self._engine.live is not live
+
+
+def _named(error: CorruptRecordError, namespace: str, key: bytes | None = None) -> CorruptRecordError:
+    """The same error, saying whose record it is."""
+    of = "" if key is None else f"key {shown_key(key)} of "
+    return type(error)(f"{of}namespace {namespace!r}: {error}")
