@@ -52,9 +52,10 @@ from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import History, require_plain
+from ckpt_backends.disk_errors import DiskErrors
 from ckpt_backends.file_care import Care
 from ckpt_backends.file_claims import Claims
-from ckpt_backends.file_records import Aside, disk_errors, encode_note, read_note, remove_tree
+from ckpt_backends.file_records import Aside, encode_note, read_note, remove_tree
 from ckpt_backends.file_spaces import Space, Spaces
 
 ItemT = TypeVar("ItemT")
@@ -122,7 +123,7 @@ class FileBackend(Backend):
         self._running = 0
         self._changed = threading.Condition()
         self._unsynced: set[str] = set()
-        with disk_errors(self.address):
+        with DiskErrors("open", self.address):
             self._lock_fd = self._open_store()
 
     @classmethod
@@ -281,7 +282,7 @@ class FileBackend(Backend):
                 return
             self._closed = True
             self._changed.wait_for(lambda: self._running == 0)
-        with disk_errors(self.address):
+        with DiskErrors("close", self.address):
             try:
                 self._sync_all()
                 for namespace in self._claims.held():
@@ -322,7 +323,7 @@ class FileBackend(Backend):
             require_open(self._closed, self.address)
             self._running += 1
         try:
-            with disk_errors(self.address):
+            with DiskErrors("use", self.address):
                 yield
         finally:
             with self._changed:
@@ -330,7 +331,7 @@ class FileBackend(Backend):
                 self._changed.notify_all()
 
     def _guarded(self, items: Iterator[ItemT]) -> Iterator[ItemT]:
-        with disk_errors(self.address):
+        with DiskErrors("read", self.address):
             yield from items
 
     def _readable(self, namespace: str, version: int | None, commit_id: str | None) -> Space:

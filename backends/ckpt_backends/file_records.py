@@ -22,34 +22,23 @@ sixteen digits, a space, a JSON object. All numbers are little-endian.
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import xxhash
 
 from ckpt.disk import Disk
-from ckpt.errors import BackendUnavailableError, CorruptRecordError
+from ckpt.errors import CorruptRecordError
 
 _HEADER = struct.Struct("<4sBBHIQd")
 _CHECKSUM = struct.Struct("<Q")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 _MAGIC, _KIND, _FORMAT = b"ckpt", ord("k"), 1
-
-_NEXT_STEP = {
-    errno.ENOSPC: "free some space and try again",
-    errno.EDQUOT: "raise the quota or free some space, and try again",
-    errno.EROFS: "mount the filesystem writable, or open another directory",
-    errno.EACCES: "give this user access to the directory",
-    errno.EPERM: "give this user access to the directory",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.EIO: "check the disk (dmesg), then run `ckpt verify`",
-}
 
 
 class DamagedFileError(Exception):
@@ -121,17 +110,6 @@ def decode_note(data: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise DamagedFileError("it is not an object")
     return fields
-
-
-@contextlib.contextmanager
-def disk_errors(address: str) -> Iterator[None]:
-    """Turn an OSError into a BackendUnavailableError that names the path and the next step."""
-    try:
-        yield
-    except OSError as error:
-        place = error.filename or address
-        step = _NEXT_STEP.get(error.errno or 0, "see that the directory is reachable and try again")
-        raise BackendUnavailableError(f"{address}: {place}: {error.strerror or error}; {step}") from error
 
 
 def read_whole(disk: Disk, path: str) -> bytes | None:
