@@ -34,7 +34,7 @@ from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt_backends.log.contract import EngineBackend
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.maintenance import Maintenance
-from ckpt_backends.log.runs import MAX_SEGMENT_BYTES
+from ckpt_backends.log.options import check_engine_options
 from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError
 from ckpt_backends.object_requests import LOCAL, Requests
@@ -79,18 +79,10 @@ class FsspecOptions:
     """How long a failing request is tried again before BackendUnavailableError."""
 
     def __post_init__(self) -> None:
-        if self.mode not in ("read", "write"):
-            raise ConfigError(f"fsspec option mode is read or write, got {self.mode!r}")
-        if not 1 << 12 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
-            raise ConfigError(
-                f"fsspec option segment_bytes is between 4KiB and 64MiB, got {self.segment_bytes}"
-            )
-        for name in ("recent_records", "unindexed_segments", "small_segments"):
+        check_engine_options(self, of="fsspec", least_segment_bytes=4 << 10)
+        for name in ("unindexed_segments", "small_segments"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"fsspec option {name} is at least 1, got {getattr(self, name)}")
-        for name in ("gc_trigger", "gc_select"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"fsspec option {name} is between 0 and 1, got {getattr(self, name)}")
         for name in ("cache_bytes", "small_bytes", "grace_s", "stale_s", "retry_s"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"fsspec option {name} is not below 0, got {getattr(self, name)}")
@@ -134,14 +126,7 @@ class FsspecBackend(EngineBackend):
             storage.require_exists()
         engine = Engine(storage)
         storage.on_evict = lambda number: engine.records.forget(number)
-        maintenance = Maintenance(
-            engine,
-            recent_records=options.recent_records,
-            gc=options.gc,
-            gc_trigger=options.gc_trigger,
-            gc_select=options.gc_select,
-            clock=clock,
-        )
+        maintenance = Maintenance(engine, options, clock=clock)
         super().__init__(engine, maintenance, durable_writes=True, clock=clock)
         self._stale_s = options.stale_s
         self._looked_at = time.monotonic()

@@ -16,7 +16,7 @@ from ckpt_backends.log.contract import EngineBackend
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.local import LocalStorage
 from ckpt_backends.log.maintenance import Maintenance
-from ckpt_backends.log.runs import MAX_SEGMENT_BYTES
+from ckpt_backends.log.options import check_engine_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,7 @@ class LogOptions:
     """It rewrites the segments of whose records less than this share is needed."""
 
     def __post_init__(self) -> None:
-        if self.mode not in ("read", "write"):
-            raise ConfigError(f"log option mode is read or write, got {self.mode!r}")
-        if not 1 << 14 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
-            raise ConfigError(
-                f"log option segment_bytes is between 16KiB and 64MiB, got {self.segment_bytes}"
-            )
-        if self.recent_records < 1:
-            raise ConfigError(f"log option recent_records is at least 1, got {self.recent_records}")
-        for name in ("gc_trigger", "gc_select"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"log option {name} is between 0 and 1, got {getattr(self, name)}")
+        check_engine_options(self, of="log", least_segment_bytes=16 << 10)
 
 
 class LogBackend(EngineBackend):
@@ -80,14 +70,7 @@ class LogBackend(EngineBackend):
         storage = LocalStorage(path, segment_bytes=options.segment_bytes, read_only=read_only, disk=disk)
         try:
             engine = Engine(storage)
-            maintenance = Maintenance(
-                engine,
-                recent_records=options.recent_records,
-                gc=options.gc,
-                gc_trigger=options.gc_trigger,
-                gc_select=options.gc_select,
-                clock=clock,
-            )
+            maintenance = Maintenance(engine, options, clock=clock)
         except BaseException:
             storage.close()
             raise

@@ -27,6 +27,7 @@ from ckpt_backends.log.collect import Collector
 from ckpt_backends.log.engine import Engine, Ticket
 from ckpt_backends.log.manifest import Manifest
 from ckpt_backends.log.merge import merge_layered, merge_plain
+from ckpt_backends.log.options import EngineOptions
 from ckpt_backends.log.recent import Recent, RecentTable
 from ckpt_backends.log.runs import U64, IndexDamagedError, Run, encode_run
 from ckpt_backends.log.storage import LostRaceError
@@ -43,17 +44,14 @@ class Maintenance:
     def __init__(
         self,
         engine: Engine,
+        options: EngineOptions,
         *,
-        recent_records: int,
-        gc: bool,
-        gc_trigger: float,
-        gc_select: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._recent_records = recent_records
-        self._gc, self._gc_trigger, self._gc_select = gc, gc_trigger, gc_select
+        self._recent_records = options.recent_records
+        self._gc, self._gc_trigger, self._gc_select = options.gc, options.gc_trigger, options.gc_select
         self._mutex = threading.RLock()
         """One flush, merge or collection at a time."""
         self._wake = threading.Event()
