@@ -1,4 +1,4 @@
-"""Several slices of the index as one: each key once, the newest record that counts, told apart by its bytes.
+"""Several slices of the index as one: nothing that counts is lost, and keys are told apart by their bytes.
 
 A slice is a column of hashes and one of locations. All of this is arithmetic on columns; keys are read only
 where hashes are equal.
