@@ -79,6 +79,11 @@ class Requests:
         """Whether `create` is atomic, as far as one knows: the first creation finds out."""
         return self._obeys is not False
 
+    @property
+    def local_folder(self) -> str | None:
+        """Where the objects are files of this host, their folder."""
+        return self._root if self._protocol in LOCAL else None
+
     # -- requests --------------------------------------------------------------------------------
 
     def create(self, name: str, data: bytes) -> None:

@@ -31,8 +31,10 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt_backends.log.layout import LOG_NAMES, Layout, layout_of_folder, layout_of_header
 from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader
 from ckpt_backends.log.storage import Buffers, LostRaceError, SegmentGoneError
 from ckpt_backends.object_requests import ObjectExistsError, Requests
@@ -102,6 +104,7 @@ class ObjectStorage:
 
     data_start = HEADER_BYTES + _TOKEN_BYTES
     tears = False
+    reads_are_cheap = False
 
     def __init__(
         self,
@@ -140,6 +143,8 @@ class ObjectStorage:
         """Retired segments that nobody in this process reads any more; filled by finalizers."""
         self.on_evict: Callable[[int], None] = lambda _: None
         """Told when a segment's bytes leave the cache, so that nobody keeps them alive."""
+        if requests.local_folder and layout_of_folder(requests.local_folder) is Layout.LOG:
+            raise self._is_a_log()
         if not read_only:
             requests.remove_leftovers(("segments", "index", "manifests"))
 
@@ -160,7 +165,15 @@ class ObjectStorage:
         return found
 
     def header(self, number: int) -> SegmentHeader:
-        return SegmentHeader.decode(self._bytes(number)[:HEADER_BYTES])
+        found = SegmentHeader.decode(self._bytes(number)[:HEADER_BYTES])
+        if layout_of_header(found) is Layout.LOG:
+            raise self._is_a_log()
+        return found
+
+    def _is_a_log(self) -> ConfigError:
+        folder = self._requests.local_folder
+        where = f"open it as log://{quote(folder)}" if folder else "copy it to a disk and open it as log://"
+        return ConfigError(f"{self.address} holds a local log and no object store; {where}")
 
     def segment(self, number: int, seed: int) -> Segment:
         with self._mutex:
@@ -208,6 +221,9 @@ class ObjectStorage:
             self._unsynced[header.number] = self._current = segment
             self._alive[header.number] = segment
         return segment
+
+    def give_back_room(self) -> None:
+        """Nothing is kept in reserve."""
 
     def prepare(self) -> None:
         """Memory needs no preparation."""
@@ -349,12 +365,18 @@ class ObjectStorage:
         while True:
             found = self._manifests()
             if not found:
+                self._require_no_log()
                 return None
             self._manifest = found[-1]
             try:
                 return self._requests.get(_manifest(found[-1]))
             except FileNotFoundError:
                 continue  # a newer one has replaced it meanwhile
+
+    def _require_no_log(self) -> None:
+        """A log that was copied to an object store is none yet; a local folder was looked at before."""
+        if self._requests.local_folder is None and any(map(self._requests.exists, LOG_NAMES)):
+            raise self._is_a_log()
 
     def _manifests(self) -> list[int]:
         return sorted(int(n) for n in self._requests.list("manifests") if _MANIFEST_NAME.fullmatch(n))

@@ -22,6 +22,7 @@ from urllib.parse import quote
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.disk_errors import DiskErrors
+from ckpt_backends.log.layout import Layout, layout_of_folder
 from ckpt_backends.log.storage import Buffers
 
 
@@ -37,6 +38,14 @@ class LogDirectory:
         self._failed_sync_path = os.path.join(self.path, "SYNC-FAILED")
         self._failed_sync: OSError | None = None
         self._lock_fd: int | None = None
+        self._require_no_object_store()
+
+    def _require_no_object_store(self) -> None:
+        """The objects of `fsspec+file://` look like segments that are to be cut and removed."""
+        if layout_of_folder(self.path) is Layout.OBJECTS:
+            raise ConfigError(
+                f"{self.path} holds an object store and no log; open it as fsspec+file://{quote(self.path)}"
+            )
 
     # -- the one writer --------------------------------------------------------------------------
 
@@ -44,8 +53,13 @@ class LogDirectory:
         """Be the one writer of this directory, which is made if there is none, until `_unlock`."""
         self._require_own_folder()
         with DiskErrors("create", self.path):
-            for folder in (self.path, self._segments_dir, self._index_dir):
-                self._disk.make_dirs(folder)
+            try:
+                for folder in (self.path, self._segments_dir, self._index_dir):
+                    self._disk.make_dirs(folder)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise ConfigError(
+                    f"{self.path} cannot be the folder of a log: a file is in the way; choose another path"
+                ) from error
         self._lock_fd = self._lock()
 
     def _require_own_folder(self) -> None:

@@ -22,10 +22,11 @@ from ckpt_backends.disk_errors import DiskErrors
 from ckpt_backends.log.directory import LogDirectory
 from ckpt_backends.log.frame import MAGIC as FRAME_MAGIC
 from ckpt_backends.log.frame import BadFrameError
+from ckpt_backends.log.layout import LOG_DATA_START
 from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader, UnbegunSegmentError
 from ckpt_backends.log.storage import SegmentGoneError
 
-DATA_START = 4096
+DATA_START = LOG_DATA_START
 _MAX_MAPPED = 256
 _COARSE_NS = 1_000_000_000
 _SEGMENT_NAME = re.compile(r"(\d{12})\.seg")
