@@ -319,10 +319,14 @@ class FsspecBackend(EngineBackend):
     # -- reading what others write ---------------------------------------------------------------
 
     def _look(self, namespace: str | None) -> None:
+        now_s = time.monotonic()
+        # What we have appended and could not store is not to be seen, whoever owns the namespace.
+        if self._look_anew():
+            self._looked_at = now_s
+            return
         # Nobody else writes to a namespace that we own, so there is nothing to look for.
         if namespace is not None and self._owns(namespace):
             return
-        now_s = time.monotonic()
         if now_s - self._looked_at < self._stale_s:
             return
         engine = self._engine

@@ -295,3 +295,26 @@ def test_local_files_are_written_aside_synced_and_linked(tmp_path: Path) -> None
                 assert effect(backend, number) in allowed, str(fault)
             backend.put_many("after", {b"key": b"value"})
         assert not [path for path in folder.rglob("*") if ".tmp-" in path.name and fault.kind != "unlink"]
+
+
+@pytest.mark.parametrize("stale_s", [0, 3600])
+@pytest.mark.parametrize("owns", [True, False])
+def test_what_could_not_be_stored_is_not_read(objects: Any, owns: bool, stale_s: float) -> None:
+    def refuse(kind: str, path: str) -> None:
+        if kind == "put":
+            raise ConnectionError("the line is dead")
+
+    with objects.open(stale_s=stale_s) as backend:
+        if owns:
+            backend.claim("words")
+        backend.put_many("words", {b"be": b"old"})
+        objects.before = refuse
+        with pytest.raises(BackendUnavailableError):
+            backend.put_many("words", {b"be": b"new", b"or": b"new"})
+        assert backend.get_many("words", [b"be", b"or"]) == {b"be": b"old"}
+        assert dict(backend.scan("words")) == {b"be": b"old"}
+        objects.before = lambda kind, path: None
+        assert backend.get_many("words", [b"be", b"or"]) == {b"be": b"old"}
+        backend.put_many("words", {b"be": b"newer"})
+    with objects.open() as backend:
+        assert dict(backend.scan("words")) == {b"be": b"newer"}
