@@ -218,6 +218,10 @@ class Namespace:
                 if options.on_unavailable is not OnUnavailable.BLANK:
                     raise
                 lane.blind.update(raws)
+                for raw in raws:
+                    entry = lane.live.by_key.get(raw)
+                    if entry is not None and not entry.dirty:
+                        lane.live.remove(raw)  # came meanwhile, unseen: the next load is to ask again
             return {}
         with self._queue.lock:
             lane.blind.difference_update(raws)

@@ -141,9 +141,10 @@ class Recovery:
         with self._queue.lock:
             touched = lane.touched or ()
             for key, state in states.items():
-                if key not in touched and key not in lane.live.by_key and lane.slot(key) is None:
+                # of a blind key the operator holds a blank state, whatever is read here: it has to load again
+                known = key in touched or key in lane.blind or key in lane.live.by_key
+                if not known and lane.slot(key) is None:
                     lane.live.add_clean(key, state, self._clock())
-                    lane.blind.discard(key)
         self.done += len(keys)
         self._report()
         return not self._stop.is_set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -231,13 +232,51 @@ def test_one_corrupt_checkpoint_does_not_stop_the_rest(memory: ckpt.Backend, ope
         words.load("0002")
 
 
-def test_a_recovered_key_is_no_longer_blind(faulty: FaultyBackend, open_keeper: Any) -> None:
+def test_a_blank_state_never_replaces_a_checkpoint_that_a_recovery_has_read(
+    faulty: FaultyBackend, open_keeper: Any
+) -> None:
     fill(faulty.inner, 3)
-    words = open_keeper(faulty).namespace("words", on_unavailable="blank")
+    keeper = open_keeper(faulty)
+    words = keeper.namespace("words", on_unavailable="blank", default=0)
     faulty.fail(ckpt.BackendUnavailableError("down"), methods=["get_many"], times=1)
-    assert words.load("0001") is None
-    assert words.recover().wait(10)
+    blank = words.load("0001")
+    recovery = words.recover(hot_first=False)
+    assert recovery.wait(10)
+    assert (recovery.done, recovery.failed) == (3, 0)
+    with pytest.raises(ckpt.BlankStateError):
+        words.save("0001", blank + 1000).result(5)
+    words.discard("0001")
+    assert words.load("0001") == 1
     words.save("0001", words.load("0001") + 1).result(5)
+    assert words.load("0001") == 2
+
+
+def test_a_load_that_turns_out_blank_is_blind_even_if_a_recovery_was_faster(
+    memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    fill(memory, 2)
+    asked, recovered = threading.Event(), threading.Event()
+
+    class DownForLoads(FaultyBackend):
+        def get_many(self, *args: Any, **kwargs: Any) -> Any:
+            if threading.current_thread().name.startswith("ckpt-fetch") and not recovered.is_set():
+                asked.set()
+                recovered.wait(10)
+                raise ckpt.BackendUnavailableError("down")
+            return super().get_many(*args, **kwargs)
+
+    words = open_keeper(DownForLoads(memory)).namespace("words", on_unavailable="blank", default="blank")
+    loaded: list[Any] = []
+    thread = threading.Thread(target=lambda: loaded.append(words.load("0001")))
+    thread.start()
+    assert asked.wait(10)
+    assert words.recover(hot_first=False).wait(10)
+    recovered.set()
+    thread.join(10)
+    assert loaded == ["blank"]
+    with pytest.raises(ckpt.BlankStateError):
+        words.save("0001", "from blank").result(5)
+    assert words.load("0001") == 1
 
 
 def test_an_exception_in_on_progress_is_harmless(memory: ckpt.Backend, open_keeper: Any, caplog: Any) -> None:
