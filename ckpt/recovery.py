@@ -4,6 +4,10 @@ By default recovery is lazy: a state is read when it is first loaded. `recover(e
 namespace ahead of the stream. With `hot_first` the keys that had the most updates come first: each namespace
 keeps counts of its most updated keys and stores them, now and then and at close, in the reserved namespace
 `ckpt.hot`, under its own name. A crash loses at most the latest counts, which costs nothing but order.
+
+A checkpoint that cannot be read is counted, and the others are brought all the same. But keys are listed by a
+scan, and the contract lets a scan end at the first corrupt record: then the keys that it yielded before, and
+the hot keys, are brought, and `error` says that there may be more. Loading any of those reads it as ever.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import TypeVar
 
 from ckpt.backend import Backend
 from ckpt.envelope import ValueCodec
-from ckpt.errors import BackendUnavailableError, CkptError
+from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError, SerializationError
 from ckpt.lanes import Lane
 from ckpt.queue import SaveQueue
 
@@ -27,6 +31,10 @@ ResultT = TypeVar("ResultT")
 HOT_NAMESPACE = "ckpt.hot"
 _CHUNK = 256
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+
+
+class _StoppedError(Exception):
+    """The recovery was told to stop while it waited for the backend."""
 
 
 class Recovery:
@@ -59,10 +67,11 @@ class Recovery:
         self.total: int | None = None
         """How many checkpoints there are to read; None until that is known."""
         self.done = 0
-        """How many were read, or found to be out of date because the operator was faster."""
+        """How many were dealt with: read, or left to the operator who was faster, or failed."""
         self.failed = 0
-        """How many could not be read; `error` is the first reason. Loading such a key raises its own."""
-        self.error: CkptError | None = None
+        """How many of them could not be read. Loading such a key raises its own error."""
+        self.error: Exception | None = None
+        """What went wrong first. If `failed` is 0: not every key was listed, or the recovery ended early."""
         self._lane = lane
         self._queue = queue
         self._backend = backend
@@ -99,17 +108,17 @@ class Recovery:
 
     def _run(self) -> None:
         try:
-            keys = self._persist(self._keys)
-            if keys is not None:
-                self.total = len(keys)
-                self._report()
-                for start in range(0, len(keys), _CHUNK):
-                    if not self._read(keys[start : start + _CHUNK]):
-                        break
-        except CkptError as error:
+            keys = self._keys()
+            self.total = len(keys)
+            self._report()
+            for start in range(0, len(keys), _CHUNK):
+                if self._stop.is_set() or not self._bring(keys[start : start + _CHUNK]):
+                    break
+        except _StoppedError:
+            log.debug("the recovery of namespace %r was stopped", self.namespace)
+        except Exception as error:
+            log.exception("the recovery of namespace %r ended early", self.namespace)
             self.error = self.error or error
-        except Exception:
-            log.exception("the recovery of namespace %r failed", self.namespace)
         finally:
             with self._queue.lock:
                 self._lane.touched = None
@@ -117,26 +126,39 @@ class Recovery:
             self._report()
 
     def _keys(self) -> list[bytes]:
-        listed: dict[bytes, None] = {}
-        for key, _ in self._backend.scan(self.namespace):
-            listed[key] = None
-            if self._stop.is_set():
-                break
-        hot = [key for key in (self._hot() if self._hot is not None else ()) if listed.pop(key, 0) is None]
-        return [*hot, *listed][: self._limit]
+        listed = self._persist(self._listed)
+        hot = self._persist(self._hottest)
+        if self.error is None:
+            hot = [key for key in hot if key in listed]
+        return list(dict.fromkeys([*hot, *listed]))[: self._limit]
 
-    def _read(self, keys: list[bytes]) -> bool:
+    def _listed(self) -> dict[bytes, None]:
+        listed: dict[bytes, None] = {}
+        try:
+            for key, _ in self._backend.scan(self.namespace):
+                listed[key] = None
+                if self._stop.is_set():
+                    break
+        except CorruptRecordError as error:
+            self.error = error
+        return listed
+
+    def _hottest(self) -> list[bytes]:
+        try:
+            return list(self._hot()) if self._hot is not None else []
+        except (CorruptRecordError, SerializationError) as error:
+            log.warning("namespace %r is recovered without its hot keys first: %s", self.namespace, error)
+            return []
+
+    def _bring(self, keys: list[bytes]) -> bool:
         """Fetch some checkpoints and make them live; False to stop."""
-        values = self._persist(lambda: self._backend.get_many(self.namespace, keys))
-        if values is None:
-            return False
+        values = self._fetched(keys)
         states = {}
         for key, value in values.items():
             try:
                 states[key] = self._lane.codec.decode(value, namespace=self.namespace, key=key)
             except CkptError as error:
-                self.failed += 1
-                self.error = self.error or error
+                self._count_failed(error)
         lane = self._lane
         with self._queue.lock:
             touched = lane.touched or ()
@@ -147,10 +169,25 @@ class Recovery:
                     lane.live.add_clean(key, state, self._clock())
         self.done += len(keys)
         self._report()
-        return not self._stop.is_set()
+        return True
 
-    def _persist(self, work: Callable[[], ResultT]) -> ResultT | None:
-        """Do it, and again while the backend is unavailable; None once stopped."""
+    def _fetched(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        """The values that can be read: where there is one that cannot, in ever smaller parts."""
+        try:
+            return self._persist(lambda: self._backend.get_many(self.namespace, keys))
+        except CorruptRecordError as error:
+            if len(keys) == 1:
+                self._count_failed(error)
+                return {}
+        middle = len(keys) // 2
+        return self._fetched(keys[:middle]) | self._fetched(keys[middle:])
+
+    def _count_failed(self, error: CkptError) -> None:
+        self.failed += 1
+        self.error = self.error or error
+
+    def _persist(self, work: Callable[[], ResultT]) -> ResultT:
+        """Do it, and again while the backend is unavailable, until stopped."""
         pause_s = _FIRST_PAUSE_S
         while not self._stop.is_set():
             try:
@@ -158,13 +195,13 @@ class Recovery:
             except (BackendUnavailableError, OSError):
                 self._stop.wait(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        return None
+        raise _StoppedError
 
     def _report(self) -> None:
         if self._on_progress is not None:
             try:
                 self._on_progress(self)
-            except Exception:
+            except BaseException:
                 log.exception("on_progress raised for namespace %r", self.namespace)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -230,6 +232,88 @@ def test_one_corrupt_checkpoint_does_not_stop_the_rest(memory: ckpt.Backend, ope
     assert live(keeper) == 4
     with pytest.raises(ckpt.CorruptRecordError):
         words.load("0002")
+
+
+class Damaged(FaultyBackend):
+    """One record is corrupt: whatever reads it raises, as a store with checksums of its own does."""
+
+    bad = b"0002"
+
+    def get_many(self, namespace: str, keys: Any, **kwargs: Any) -> Any:
+        if self.bad in (listed := list(keys)):
+            raise ckpt.CorruptRecordError("key b'0002' is damaged")
+        return super().get_many(namespace, listed, **kwargs)
+
+
+class DamagedScan(Damaged):
+    def scan(self, *args: Any, **kwargs: Any) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().scan(*args, **kwargs):
+            if key == self.bad:
+                raise ckpt.CorruptRecordError("a record is damaged")
+            yield key, value
+
+
+def test_one_record_that_the_backend_cannot_read_does_not_stop_the_rest(
+    memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    fill(memory, 600)
+    keeper = open_keeper(Damaged(memory))
+    words = keeper.namespace("words")
+    recovery = words.recover()
+    assert recovery.wait(20)
+    assert (recovery.done, recovery.total, recovery.failed, live(keeper)) == (600, 600, 1, 599)
+    assert isinstance(recovery.error, ckpt.CorruptRecordError)
+    with pytest.raises(ckpt.CorruptRecordError, match="0002"):
+        words.load("0002")
+
+
+def test_a_scan_that_ends_at_a_bad_record_still_brings_what_is_known(
+    memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    with ckpt.SafeKeeper(memory) as keeper:
+        words = keeper.namespace("words")
+        for key in ("0007", "0002", "gone"):
+            words.update(key, key)
+        words.delete("gone")
+    with ckpt.SafeKeeper(memory) as keeper:
+        for key in ("0000", "0001", "0008"):
+            keeper.namespace("words").save(key, key)
+    keeper = open_keeper(DamagedScan(memory))
+    words = keeper.namespace("words")
+    seen: list[Exception | None] = []
+    recovery = words.recover(on_progress=lambda r: seen.append(r.error))
+    assert recovery.wait(10)
+    assert live(keeper) == len(before(memory, b"0002") | {b"0007"})
+    assert recovery.failed == 1
+    assert isinstance(recovery.error, ckpt.CorruptRecordError)
+    assert seen[0] is recovery.error
+    assert words.load("0007") == "0007"
+    assert words.load("0008") == "0008"
+
+
+def before(backend: ckpt.Backend, bad: bytes) -> set[bytes]:
+    return set(itertools.takewhile(lambda key: key != bad, (key for key, _ in backend.scan("words"))))
+
+
+def test_a_damaged_record_of_hot_keys_costs_nothing_but_order(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 5)
+    memory.put_many(HOT_NAMESPACE, {b"words": b"garbage that is long enough"})
+    keeper = open_keeper(memory)
+    recovery = keeper.namespace("words").recover(hot_first=True)
+    assert recovery.wait(10)
+    assert (recovery.done, recovery.error, live(keeper)) == (5, None, 5)
+
+
+def test_any_error_of_the_recovery_is_to_be_seen(
+    faulty: FaultyBackend, open_keeper: Any, caplog: Any
+) -> None:
+    fill(faulty.inner, 5)
+    words = open_keeper(faulty).namespace("words")
+    faulty.fail(RuntimeError("a bug in the driver"), methods=["scan"])
+    recovery = words.recover()
+    assert recovery.wait(10)
+    assert isinstance(recovery.error, RuntimeError)
+    assert "ended early" in caplog.text
 
 
 def test_a_blank_state_never_replaces_a_checkpoint_that_a_recovery_has_read(
