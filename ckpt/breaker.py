@@ -84,10 +84,13 @@ class Breaker:
             self._in_a_row = 0
             self._state = BreakerState.CLOSED
 
-    def failed(self) -> None:
-        """The store did not answer."""
+    def failed(self, *, counts: bool = True) -> None:
+        """The store did not answer. With `counts=False` that says something only of a half-open breaker.
+
+        So a call that is to be tried again may report each attempt, and counts once, when it gives up.
+        """
         with self._lock:
-            self._in_a_row += 1
+            self._in_a_row += counts
             if self._state is BreakerState.HALF_OPEN or (
                 self._state is BreakerState.CLOSED and self._in_a_row >= self._limit
             ):

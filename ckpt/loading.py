@@ -23,6 +23,9 @@ class Loader:
 
     def fetch(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist; BackendUnavailableError if the backend does not say."""
+        return self._fetch(namespace, keys, counts=True)
+
+    def _fetch(self, namespace: str, keys: Sequence[bytes], *, counts: bool) -> dict[bytes, bytes]:
         if not self.breaker.allows():
             raise BackendUnavailableError(
                 f"namespace {namespace!r} of {self._backend.address}: loads are off for another "
@@ -43,20 +46,27 @@ class Loader:
             if answered:
                 self.breaker.succeeded()
             else:
-                self.breaker.failed()
+                self.breaker.failed(counts=counts)
         return found
 
     def fetch_patiently(
         self, namespace: str, keys: Sequence[bytes], wait_s: float, pause: Callable[[float], bool]
     ) -> dict[bytes, bytes]:
-        """As `fetch`, tried again for up to `wait_s`; `pause` sleeps, and says whether to give up."""
+        """As `fetch`, tried again for up to `wait_s`; `pause` sleeps, and says whether to give up.
+
+        For the circuit breaker this is one load: it has failed when `wait_s` is over, not at each attempt.
+        Else a load that waits would switch off all loads, its own attempts among them.
+        """
         deadline_s = time.monotonic() + wait_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return self.fetch(namespace, keys)
+                return self._fetch(namespace, keys, counts=False)
             except BackendUnavailableError:
                 left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or pause(min(pause_s, left_s)):
+                if left_s <= 0:
+                    self.breaker.failed()
+                    raise
+                if pause(min(pause_s, left_s)):
                     raise
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

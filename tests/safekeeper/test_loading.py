@@ -51,10 +51,60 @@ def test_corruption_is_neither_missing_nor_unavailable(memory: ckpt.Backend, ope
 
 
 def test_wait_tries_again(faulty: FaultyBackend, open_keeper: Any) -> None:
-    words = open_keeper(faulty, breaker_failures=100).namespace("words", on_unavailable="wait", wait_s=30)
+    words = open_keeper(faulty).namespace("words", on_unavailable="wait", wait_s=30)
     words.save("a", 1).result(5)
     faulty.fail(DOWN, methods=["get_many"], times=3)
     assert words.load("a") == 1
+
+
+def test_a_load_that_waits_does_not_switch_loads_off(
+    faulty: FaultyBackend, clock: ManualClock, open_keeper: Any
+) -> None:
+    """The backend is down for many more attempts than open the breaker, whose time does not pass at all."""
+    keeper = open_keeper(faulty, clock=clock)
+    waiting = keeper.namespace("words", on_unavailable="wait", wait_s=30)
+    other = keeper.namespace("other")
+    put(faulty.inner, b"a", 1)
+    waiting._pause = lambda seconds: False  # as if it were over
+    attempts = 10 * keeper.options.breaker_failures
+    faulty.fail(DOWN, methods=["get_many"], times=attempts)
+    assert waiting.load("a") == 1
+    assert faulty.failures == attempts
+    assert keeper.metrics()["breaker"] == {"state": "closed", "opened": 0}
+    assert other.load("b") is None
+
+
+def test_a_load_that_waited_in_vain_is_one_failure(
+    faulty: FaultyBackend, clock: ManualClock, open_keeper: Any
+) -> None:
+    keeper = open_keeper(faulty, clock=clock, breaker_failures=3)
+    words = keeper.namespace("words", on_unavailable="wait", wait_s=0.01)
+    faulty.fail(DOWN, methods=["get_many"])
+    for opened in (0, 0, 1):
+        with pytest.raises(ckpt.BackendUnavailableError):
+            words.load("a")
+        assert keeper.metrics()["breaker"]["opened"] == opened
+    assert faulty.failures >= 3
+
+
+def test_a_load_waits_for_the_probe_of_an_open_breaker(
+    faulty: FaultyBackend, clock: ManualClock, open_keeper: Any
+) -> None:
+    keeper = open_keeper(faulty, clock=clock, breaker_failures=1, breaker_pause_s=10)
+    words, other = keeper.namespace("words", on_unavailable="wait", wait_s=30), keeper.namespace("other")
+    put(faulty.inner, b"a", 1)
+    faulty.fail(DOWN, methods=["get_many"], times=2)
+    with pytest.raises(ckpt.BackendUnavailableError):
+        other.load("b")
+
+    def pause(seconds: float) -> bool:
+        clock.advance(5)
+        return False
+
+    words._pause = pause
+    assert words.load("a") == 1  # the first probe fails and opens the breaker again, the second succeeds
+    assert keeper.metrics()["breaker"] == {"state": "closed", "opened": 2}
+    assert faulty.failures == 2
 
 
 def test_wait_ends(faulty: FaultyBackend, open_keeper: Any) -> None:
