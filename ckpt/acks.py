@@ -8,7 +8,7 @@ and `add_done_callback` work as on any other future; a save cannot be cancelled.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -149,9 +149,9 @@ class Ack(Future[None]):
                 waiter.add_exception(self)
         return bool(self._done_callbacks)
 
-    def run_callbacks(self) -> None:
-        """Call what `add_done_callback` was given; each logs its own exceptions."""
-        self._invoke_callbacks()
+    def callbacks(self) -> list[Callable[[Future[None]], object]]:
+        """What `add_done_callback` was given before the save was resolved, to be called once each."""
+        return list(self._done_callbacks)
 
 
 def settle_all(

@@ -2,6 +2,9 @@
 
 Callbacks run without the queue's lock, so that they may use the keeper. A flush waits for the callbacks of
 what it waited for; so a delivery is marked as under way (with a *ticket*) while the lock is still held.
+
+Whatever a callback raises is logged and counted and stops nothing, `sys.exit()` included: most callbacks run
+on the writer's thread, and without that nothing more would be saved.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from ckpt.acks import Ack, AckCondition, SaveResult, settle_all
 from ckpt.errors import UnsupportedError, shown_key
@@ -16,6 +20,7 @@ from ckpt.lanes import Lane
 
 log = logging.getLogger("ckpt")
 
+ArgumentT = TypeVar("ArgumentT")
 Outcome = tuple[Lane, Ack, BaseException | None]
 
 
@@ -43,24 +48,26 @@ class Deliveries:
         """Resolve the futures of a batch, then run callbacks; the caller does not hold the lock."""
         try:
             for ack in settle_all(self.acked, outcomes):
-                ack.run_callbacks()
+                for callback in ack.callbacks():
+                    self._call("a callback of the future", callback, ack, ack.key)
             if self._on_result is not None:
                 for lane, ack, error in outcomes:
-                    self._call_back(self._on_result, SaveResult(lane.name, ack.key, error), ack.saves)
+                    result = SaveResult(lane.name, ack.key, error)
+                    for _ in range(ack.saves):
+                        self._call("on_result", self._on_result, result, ack.key)
         finally:
             with self._lock:
                 del self._tickets[ticket]
                 self._delivered.notify_all()
 
-    def _call_back(self, on_result: Callable[[SaveResult], object], result: SaveResult, times: int) -> None:
-        for _ in range(times):
-            try:
-                on_result(result)
-            except Exception:
-                self.callback_errors += 1
-                log.exception(
-                    "on_result raised for key %s of namespace %r", shown_key(result.key), result.namespace
-                )
+    def _call(self, what: str, function: Callable[[ArgumentT], object], given: ArgumentT, key: bytes) -> None:
+        try:
+            function(given)
+        except BaseException as error:
+            self.callback_errors += 1
+            log.exception("%s raised for key %s", what, shown_key(key))
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # somebody pressed Ctrl-C
 
     def wait(self, timeout_s: float | None) -> None:
         """Return when the callbacks of everything resolved before have returned."""

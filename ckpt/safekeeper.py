@@ -280,19 +280,22 @@ class SafeKeeper:
             dirty = [(lane, key) for lane in self._lanes for key in lane.live.dirty]
         for lane, key in dirty:
             self._queue.save_live(lane, key, force=True)
-        pending = self._queue.barrier(self._lanes, deadline_s - time.monotonic())
+        patience_s = deadline_s - time.monotonic() if self._writer.is_alive() else 0.0
+        pending = self._queue.barrier(self._lanes, patience_s)
         self._queue.stop()
         if pending:
             self._writer.hurry()
         self._writer.join(_JOIN_S)
         stuck = self._writer.is_alive()
-        if stuck:
-            self._writer.give_up()
-            error = BackendUnavailableError(
-                f"{self.backend.address} did not take this save before close gave up after "
-                f"{self.options.close_timeout_s:g} s; raise close_timeout_s, and check the backend"
-            )
-            self._queue.abandon(self._lanes, error)
+        self._writer.give_up()
+        error = BackendUnavailableError(
+            f"{self.backend.address} did not take this save before close gave up after "
+            f"{self.options.close_timeout_s:g} s; raise close_timeout_s, and check the backend"
+            if stuck
+            else f"{self.backend.address} was not given this save because the writer's thread has ended; "
+            f"open a new SafeKeeper and save again"
+        )
+        self._queue.abandon(self._lanes, error)
         self._leave_backend(stuck)
         self._fetcher.close()
 

@@ -100,7 +100,7 @@ class Writer(threading.Thread):
         while (taken := self._queue.take(self._max_records)) is not None:
             try:
                 self._write(taken)
-            except Exception as error:
+            except BaseException as error:
                 log.exception("the writer failed on a batch of %d namespaces", len(taken))
                 self._queue.settle([(lane, acks, error) for lane, acks in taken])
 

@@ -34,7 +34,8 @@ def test_callbacks_run_once_before_and_after() -> None:
     calls: list[str] = []
     ack.add_done_callback(lambda a: calls.append("before"))
     for called in settle_all(condition, [(None, ack, None)]):
-        called.run_callbacks()
+        for callback in called.callbacks():
+            callback(called)
     ack.add_done_callback(lambda a: calls.append("after"))
     assert calls == ["before", "after"]
 

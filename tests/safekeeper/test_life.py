@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -87,6 +88,62 @@ def test_a_namespace_is_the_same_object_and_has_one_set_of_options(open_keeper: 
     assert keeper.namespace("words", every_events=5) is words
     with pytest.raises(ckpt.ConfigError, match="other options"):
         keeper.namespace("words", every_events=6)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
+def test_nothing_that_a_callback_raises_stops_the_saving(
+    error: BaseException, open_keeper: Any, caplog: Any
+) -> None:
+    called: list[bytes] = []
+
+    def fail(what: Any) -> None:
+        called.append(what.key)
+        raise error
+
+    keeper = open_keeper(on_result=fail)
+    words = keeper.namespace("words")
+    first = words.save("a", 1)
+    first.result(5)
+    keeper.flush()
+    assert called == [b"a"]
+    words.save("b", 2).result(5)
+    keeper.flush()
+    assert called == [b"a", b"b"]
+    assert keeper.metrics()["callback_errors"] == 2
+    assert "on_result raised for key b'b'" in caplog.text
+    keeper.close()
+
+
+def test_every_callback_of_a_future_is_called_whatever_another_raises(
+    slow: SlowBackend, open_keeper: Any, caplog: Any
+) -> None:
+    keeper = open_keeper(slow)
+    words = keeper.namespace("words")
+    ack = words.save("a", 1)
+    called: list[int] = []
+    ack.add_done_callback(lambda _: sys.exit(1))
+    ack.add_done_callback(lambda _: called.append(1))
+    slow.open_gate()
+    keeper.flush()
+    assert called == [1]
+    assert keeper.metrics()["callback_errors"] == 1
+    assert "a callback of the future raised for key b'a'" in caplog.text
+    words.save("b", 2).result(5)
+
+
+def test_close_tells_of_saves_that_nobody_will_write(memory: ckpt.Backend) -> None:
+    keeper = ckpt.SafeKeeper(memory)
+    words = keeper.namespace("words")
+    keeper._queue.take = lambda max_records: None  # the writer ends after the next batch
+    words.save("a", 1).result(5)
+    keeper._writer.join(5)
+    ack = words.save("b", 2)
+    with pytest.raises(ckpt.BackendUnavailableError, match="the writer's thread has ended"):
+        keeper.close()
+    with pytest.raises(ckpt.BackendUnavailableError, match="the writer's thread has ended"):
+        ack.result(0)
+    assert words.accounts().failed == 1
+    assert words.accounts().balanced
 
 
 def test_close_says_what_was_not_saved(faulty: FaultyBackend) -> None:
