@@ -17,6 +17,7 @@ import json
 import random
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ _FS_OPTION = "fs."
 _EXTRAS = {"s3": "ckpt[s3]", "s3a": "ckpt[s3]"}
 _LONGEST_WAIT_S = 0.1
 _MOST_RACES = 100
+_MOST_LONG_RACES = 10
+"""Of work that reads the whole store each time: who writes meanwhile wins, and goes on writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ class FsspecBackend(EngineBackend):
         super().__init__(engine, maintenance, durable_writes=True, clock=clock)
         self._stale_s = options.stale_s
         self._looked_at = time.monotonic()
+        self._looks = threading.local()
+        """Whether the question that this thread asks has looked already, and goes on with what it saw."""
         self._owner = secrets.token_hex(8)
         self._claims: dict[str, int] = {}
         """The epochs of the namespaces that this handle has claimed, whether or not it still owns them."""
@@ -220,12 +225,15 @@ class FsspecBackend(EngineBackend):
     def compact(self) -> CompactionReport:
         """Merge small objects and drop garbage now. The room is free `grace_s` after that, see the docs."""
         merge = super().compact
-        return self._write(merge)
+        return self._write(merge, races=_MOST_LONG_RACES)
 
     def repair(self) -> RepairReport:
-        """Rebuild the index, save what is intact, and move what is not to quarantine."""
+        """Rebuild the index, save what is intact, and move what is not to quarantine.
+
+        Beside writers that never pause it gives up after a few tries, with BackendUnavailableError.
+        """
         mend = super().repair
-        return self._write(mend)
+        return self._write(mend, races=_MOST_LONG_RACES)
 
     def close(self) -> None:
         if not self._closed and not self._engine.storage.read_only:
@@ -237,15 +245,17 @@ class FsspecBackend(EngineBackend):
                 pass  # who cannot say goodbye stays the owner until somebody else claims
         super().close()
 
-    def _write(self, write: Callable[[], Answer], must_know: Iterable[str] = ()) -> Answer:
+    def _write(
+        self, write: Callable[[], Answer], *, must_know: Iterable[str] = (), races: int = _MOST_RACES
+    ) -> Answer:
         """Write on top of what everybody has written; again, if another was first.
 
         To remove something from a namespace that we do not know is no empty task: another may just have made
-        it. Such ones are in `must_know`.
+        it. Such ones are in `must_know`. To come second `races` times is to fail.
         """
         require_open(self._closed, self.address)
         engine = self._engine
-        wait_s, races = 0.001, 0
+        wait_s, lost = 0.001, 0
         if any(name not in engine.catalog.by_name for name in must_know if isinstance(name, str)):
             self._look(None)
         while True:
@@ -254,11 +264,16 @@ class FsspecBackend(EngineBackend):
             try:
                 return write()
             except LostRaceError as error:
-                races += 1
-                if races >= _MOST_RACES:
-                    raise BackendUnavailableError(
-                        f"{self.address}: others were first {races} times in a row; nothing was written. "
+                lost += 1
+                if lost >= races:
+                    advice = (
                         "Give each writer a path of its own, or let fewer of them write at once"
+                        if races == _MOST_RACES
+                        else "Try again when nobody writes to it"
+                    )
+                    raise BackendUnavailableError(
+                        f"{self.address}: others were first {lost} times in a row; nothing was written. "
+                        f"{advice}"
                     ) from error
                 # Half of the wait is random, so that writers that collided do not collide again.
                 time.sleep(wait_s * (0.5 + random.random() / 2))
@@ -266,8 +281,10 @@ class FsspecBackend(EngineBackend):
             except BackendUnavailableError:
                 raise  # nobody knows whether it was written: to try again may be to write it twice
             except CkptError:
-                # What forbids the write may have changed since we last looked.
-                if not self._has_news(seen):
+                # What forbids the write may have changed since we last looked; but where others write all
+                # the time there is always news.
+                lost += 1
+                if lost >= races or not self._has_news(seen):
                     raise
 
     def _look_anew(self) -> bool:
@@ -319,6 +336,8 @@ class FsspecBackend(EngineBackend):
     # -- reading what others write ---------------------------------------------------------------
 
     def _look(self, namespace: str | None) -> None:
+        if getattr(self._looks, "are_over", False):
+            return
         now_s = time.monotonic()
         # What we have appended and could not store is not to be seen, whoever owns the namespace.
         if self._look_anew():
@@ -361,7 +380,13 @@ class FsspecBackend(EngineBackend):
         return super()._can_ask_again(error, live)
 
     def stats(self) -> BackendStats:
-        found = super().stats()
+        require_open(self._closed, self.address)
+        self._look(None)
+        self._looks.are_over = True  # not once more for every namespace
+        try:
+            found = super().stats()
+        finally:
+            self._looks.are_over = False
         requests = {f"requests_{kind}": count for kind, count in sorted(self._requests.counts.items())}
         return dataclasses.replace(found, details={**found.details, **requests})
 

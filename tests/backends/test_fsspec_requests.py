@@ -11,6 +11,7 @@ import pytest
 
 import ckpt
 from ckpt.testing.harness import numbered
+from ckpt.types import Changes
 
 
 def made(objects: Any, before: Counter[str]) -> Counter[str]:
@@ -175,3 +176,18 @@ def test_stats_count_requests(objects: Any) -> None:
         details = backend.stats().details
     assert details["requests_put"] == 3  # the store is tried out with two
     assert details["segments"] == 1
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_stats_look_once_however_many_namespaces(objects: Any, mode: str) -> None:
+    with objects.open() as writer:
+        writer.write_many({f"words-{n}": Changes({b"be": b"1"}) for n in range(40)})
+        with objects.open(mode=mode) as backend:
+            before = Counter(objects.counts)
+            assert len(backend.stats().namespaces) == 40
+            asked = made(objects, before)
+            assert asked["head"] == 1
+            assert asked["list"] == 2  # what segments and index files weigh
+            writer.put_many("more", {b"be": b"1"})
+            assert len(backend.stats().namespaces) == 41
+            assert backend.get_many("more", [b"be"]) == {b"be": b"1"}

@@ -281,6 +281,52 @@ def test_who_always_comes_second_is_told_in_the_end(objects: Any, monkeypatch: p
         assert unlucky.get_many("words", [b"be", b"lucky"]) == {b"be": b"1", b"lucky": b"1"}
 
 
+@pytest.mark.parametrize("work", ["repair", "compact"])
+def test_work_on_the_whole_store_gives_up_beside_writers_that_never_pause(objects: Any, work: str) -> None:
+    with objects.open(small_segments=2) as slow, objects.open() as busy:
+        for number in range(5):
+            slow.put_many("words", {b"be": b"%d" % number})
+        writes = 0
+
+        def be_first(kind: str, path: str) -> None:
+            nonlocal writes
+            if kind == "put" and threading.current_thread() is threading.main_thread():
+                objects.before = lambda kind, path: None
+                busy.put_many("busy", {b"%d" % writes: b""})
+                objects.before = be_first
+                writes += 1
+
+        objects.before = be_first
+        with pytest.raises(BackendUnavailableError, match="Try again when nobody writes to it"):
+            getattr(slow, work)()
+        assert writes < 100
+        objects.before = lambda kind, path: None
+        getattr(slow, work)()
+        assert slow.get_many("words", [b"be"]) == {b"be": b"4"}
+        assert len(list(slow.scan("busy"))) == writes
+
+
+def test_a_fenced_writer_is_told_also_beside_one_that_never_pauses(objects: Any) -> None:
+    with objects.open() as old, objects.open() as new:
+        old.claim("words")
+        new.claim("words")
+        writes = 0
+
+        def write_more(kind: str, path: str) -> None:
+            nonlocal writes
+            if kind == "head":
+                objects.before = lambda kind, path: None
+                new.put_many("words", {b"%d" % writes: b""})
+                objects.before = write_more
+                writes += 1
+
+        objects.before = write_more
+        with pytest.raises(FencedError):
+            old.put_many("words", {b"be": b"1"})
+        objects.before = lambda kind, path: None
+        assert b"be" not in dict(new.scan("words"))
+
+
 def test_handles_that_share_nothing_but_a_folder(tmp_path: Any) -> None:
     handles = [ckpt.open_backend(f"fsspec+file://{tmp_path}/x") for _ in range(4)]
 
