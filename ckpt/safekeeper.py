@@ -302,15 +302,26 @@ class SafeKeeper:
     def _leave_backend(self, stuck: bool) -> None:
         """Give claims up and close the backend, as far as it answers in time."""
         timeout_s = _JOIN_S if stuck else self.options.fetch_timeout_s
+        if not stuck:
+            self._store_hot_keys()
+            self._release_all()
+        if self._owns_backend:
+            # in any case: a store that stays open may stay locked for the rest of this process
+            self._try(self.backend.close, timeout_s)
+
+    def _release_all(self) -> None:
+        for name in self._namespaces:
+            error = self._try(partial(self.backend.release, name), self.options.fetch_timeout_s)
+            if isinstance(error, BackendUnavailableError | OSError):
+                return  # the others would wait as long, and in vain
+
+    def _try(self, work: Callable[[], object], timeout_s: float | None) -> Exception | None:
         try:
-            if not stuck:
-                self._store_hot_keys()
-                for name in self._namespaces:
-                    self._fetcher.call(partial(self.backend.release, name))
-            if self._owns_backend:
-                self._fetcher.call(self.backend.close, timeout_s=timeout_s)
-        except (CkptError, OSError) as error:
-            log.warning("%s was not closed cleanly: %s", self.backend.address, error)
+            self._fetcher.call(work, timeout_s=timeout_s)
+        except Exception as error:
+            log.warning("%s was not closed cleanly: %s", self.backend.address, error, exc_info=True)
+            return error
+        return None
 
     # -- numbers ---------------------------------------------------------------------------------
 

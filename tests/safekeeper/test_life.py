@@ -62,6 +62,44 @@ def test_only_a_backend_that_the_keeper_opened_is_closed_with_it(tmp_path: Any) 
         opened.get_many("words", [b"a"])
 
 
+@pytest.mark.parametrize(
+    "error", [ckpt.BackendUnavailableError("down"), ckpt.FencedError("taken over"), RuntimeError("a bug")]
+)
+def test_the_backend_is_closed_even_if_it_cannot_be_released(
+    error: Exception, tmp_path: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    address = f"log://{tmp_path}/store"
+    keeper = ckpt.SafeKeeper(address)
+    keeper.namespace("words").save("a", 1)
+    keeper.namespace("more").save("b", 2)
+
+    def fail(namespace: str) -> None:
+        raise error
+
+    monkeypatch.setattr(keeper.backend, "release", fail)
+    keeper.close()
+    assert str(error) in caplog.text
+    with ckpt.SafeKeeper(address) as again:  # refused if the first one still held the lock
+        assert again.namespace("words").load("a") == 1
+
+
+def test_one_namespace_that_was_taken_over_does_not_keep_the_others(
+    recording: RecordingBackend, monkeypatch: Any
+) -> None:
+    keeper = ckpt.SafeKeeper(recording)
+    keeper.namespace("words")
+    keeper.namespace("more")
+    released: list[str] = []
+
+    def release(namespace: str) -> None:
+        released.append(namespace)
+        raise ckpt.FencedError("taken over")
+
+    monkeypatch.setattr(recording, "release", release)
+    keeper.close()
+    assert released == ["words", "more"]
+
+
 def test_states_survive_in_a_real_store(tmp_path: Any) -> None:
     address = f"file://{tmp_path}/store"
     with ckpt.SafeKeeper(address) as keeper:
