@@ -313,12 +313,19 @@ def check_keys(keys: Iterable[bytes]) -> list[bytes]:
     return listed
 
 
+_LONGEST_TTL_S = 1e12
+"""About 30,000 years: a time of expiry within it fits into every store's records, infinity does not."""
+
+
 def check_ttl(ttl_s: float | None) -> float | None:
     """The time to live, or a ConfigError unless it is None or a positive number of seconds."""
     if ttl_s is not None and (
-        isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or not ttl_s > 0
+        isinstance(ttl_s, bool) or not isinstance(ttl_s, (int, float)) or not 0 < ttl_s <= _LONGEST_TTL_S
     ):
-        raise ConfigError(f"ttl_s must be a positive number of seconds, got {ttl_s!r}")
+        raise ConfigError(
+            f"ttl_s must be a positive number of seconds, at most {_LONGEST_TTL_S:g}, got {ttl_s!r}; "
+            f"leave it out for checkpoints that never expire"
+        )
     return ttl_s
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -95,9 +96,17 @@ def test_checks_name_what_is_wrong() -> None:
         check_changes("words", Changes({b"a": b"1"}, ttl_s=0))
 
 
-@pytest.mark.parametrize("ttl_s", [None, 1, 0.5, float("inf")])
+@pytest.mark.parametrize("ttl_s", [None, 1, 0.5, 1e12])
 def test_right_times_to_live(ttl_s: float | None) -> None:
     assert check_ttl(ttl_s) == ttl_s
+
+
+@pytest.mark.parametrize(
+    "ttl_s", [0, -1.0, float("inf"), float("-inf"), float("nan"), 1e13, 10**400, True, "1"]
+)
+def test_wrong_times_to_live(ttl_s: Any) -> None:
+    with pytest.raises(ConfigError, match="leave it out"):
+        check_ttl(ttl_s)
 
 
 def test_a_bad_record_reads_as_one_line() -> None:
