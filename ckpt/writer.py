@@ -215,8 +215,9 @@ class Writer(threading.Thread):
 
 def _blank_error(lane: Lane, key: bytes) -> BlankStateError:
     return BlankStateError(
-        f"key {shown_key(key)} of namespace {lane.name!r} was not saved: its state began blank while the "
-        f"backend was unavailable, and there is a checkpoint; discard() the state, load() it and start over"
+        f"key {shown_key(key)} of namespace {lane.name!r} was neither saved nor deleted: its state began "
+        f"blank while the backend was unavailable, and there is a checkpoint; discard() the state, load() "
+        f"it, and then save or delete"
     )
 
 

@@ -194,7 +194,7 @@ def test_a_delete_after_a_blank_start_keeps_the_checkpoint(faulty: FaultyBackend
     words = open_keeper(faulty).namespace("words", on_unavailable="blank")
     faulty.fail(DOWN, methods=["get_many"], times=1)
     words.load("a")
-    with pytest.raises(ckpt.BlankStateError):
+    with pytest.raises(ckpt.BlankStateError, match=r"neither saved nor deleted.* then save or delete"):
         words.delete("a").result(5)
     assert words.load("a") == 100
 
