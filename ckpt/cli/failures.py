@@ -51,6 +51,13 @@ def exit_code(error: CkptError) -> int:
 class FailsInOneLine(click.Group):
     """A group whose commands never end in a traceback for something that a user can put right."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            # Click itself does this differently from version to version.
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(WRONG_USE)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)

@@ -104,6 +104,22 @@ def test_every_command_explains_itself(run: Run) -> None:
         assert run(name, "--help").stdout.startswith(f"Usage: ckpt {name}")
 
 
+def test_nothing_asked_is_answered_with_help(run: Run) -> None:
+    help_text = run("--help").stdout
+    assert run(code=2).stderr == help_text
+    assert len(help_text.splitlines()) > 10
+
+
+@pytest.mark.parametrize("scheme", ["log", "fsspec+file"])
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_file_in_the_way_is_a_wrong_address(
+    run: Run, store: str, tmp_path: Path, scheme: str, below: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "a file is in the way" in failing(run, "copy", store, f"{scheme}://{tmp_path}/notes.txt{below}")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
 def test_the_version(run: Run) -> None:
     assert run("--version").stdout == f"ckpt, version {ckpt.__version__}\n"
 
