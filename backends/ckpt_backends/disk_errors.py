@@ -17,6 +17,21 @@ _ADVICE = {
     errno.EIO: "the disk reports an I/O error: check the disk (dmesg), then run `ckpt verify`",
 }
 
+_LASTING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+def lasting_advice(error: OSError) -> str | None:
+    """What to do about an error that trying again does not mend; None for one that may pass.
+
+    Examples
+    --------
+    >>> lasting_advice(OSError(errno.EROFS, "Read-only file system"))
+    'the filesystem is read-only: mount it writable, or open another directory'
+    >>> lasting_advice(OSError(errno.EIO, "Input/output error")) is None
+    True
+    """
+    return _ADVICE[error.errno] if error.errno in _LASTING else None
+
 
 class DiskErrors(contextlib.AbstractContextManager[None]):
     """Every OSError of the block becomes a BackendUnavailableError that says what to do about it.

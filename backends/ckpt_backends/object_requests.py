@@ -31,7 +31,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ckpt.disk import Disk
-from ckpt.errors import BackendUnavailableError
+from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt_backends.disk_errors import lasting_advice
 
 Answer = TypeVar("Answer")
 
@@ -229,6 +230,10 @@ class Requests:
             return ask(*args, **kwargs)
         except (FileNotFoundError, *_OURS):
             raise
+        except NotADirectoryError as error:
+            raise ConfigError(
+                f"{self._address} cannot be a folder: a file is in the way; choose another path"
+            ) from error
         except Exception as error:  # drivers raise what they like: OSError, botocore's, aiohttp's, timeouts
             raise BackendUnavailableError(f"{type(error).__name__}: {error}") from error
 
@@ -240,15 +245,25 @@ class Requests:
             try:
                 return once()
             except BackendUnavailableError as error:
-                denied = isinstance(error.__cause__, PermissionError)
-                if denied or time.monotonic() + pause_s > deadline:
-                    advice = "check the credentials" if denied else "check that the store can be reached"
+                lasting = self._lasting_advice(error)
+                if lasting or time.monotonic() + pause_s > deadline:
+                    advice = lasting or "check that the store can be reached and try again"
                     raise BackendUnavailableError(
-                        f"cannot {action} {name} of {self._address} ({error}); {advice} and try again"
+                        f"cannot {action} {name} of {self._address} ({error}); {advice}"
                     ) from error
             # Half of the pause is random, so that those who failed together do not come back together.
             time.sleep(pause_s * (0.5 + random.random() / 2))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _lasting_advice(self, error: BackendUnavailableError) -> str | None:
+        """What to do about a failure that trying again does not mend; None for one that may pass."""
+        cause: BaseException | None = error
+        while isinstance(cause, BackendUnavailableError):
+            cause = cause.__cause__
+        # Drivers of servers use the numbers of a disk's errors for what they like.
+        if isinstance(cause, OSError) and self._protocol in LOCAL:
+            return lasting_advice(cause)
+        return "check the credentials and try again" if isinstance(cause, PermissionError) else None
 
 
 def _list_local(path: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 import ckpt
 from ckpt.backend import Backend
+from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt.testing import FaultyDisk, each_fault
 from ckpt.testing.harness import numbered
@@ -318,3 +320,29 @@ def test_what_could_not_be_stored_is_not_read(objects: Any, owns: bool, stale_s:
         backend.put_many("words", {b"be": b"newer"})
     with objects.open() as backend:
         assert dict(backend.scan("words")) == {b"be": b"newer"}
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EROFS, "mount it writable"),
+        (errno.EACCES, "give this user access"),
+    ],
+)
+def test_a_disk_that_will_not_mend_by_itself_is_told_at_once(
+    tmp_path: Path, number: int, advice: str
+) -> None:
+    class RefusingDisk(Disk):
+        refusals = 0
+
+        def pwrite(self, fd: int, buffers: Any, offset: int) -> None:
+            self.refusals += 1
+            raise OSError(number, os.strerror(number))
+
+    disk = RefusingDisk()
+    with ckpt.open_backend(f"fsspec+file://{tmp_path}/x", disk=disk, retry_s=3600) as backend:
+        with pytest.raises(BackendUnavailableError, match=advice):
+            backend.put_many("words", {b"be": b"1"})
+        assert disk.refusals == 1
+        assert backend.get_many("words", [b"be"]) == {}
