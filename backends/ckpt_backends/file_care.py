@@ -150,7 +150,7 @@ class Care:
                 return
             reasons = ["the file is missing"]
         except CorruptRecordError as error:
-            reasons = [_ADVICE.sub("", str(error).removeprefix(path))]
+            reasons = [_reason(path, error, space.namespace)]
         for reason in reasons:
             yield _Damage(path, BadRecord(path, reason, space.namespace))
 
@@ -229,8 +229,13 @@ class Care:
 def _damage(
     path: str, error: CorruptRecordError, namespace: str | None = None, key: bytes | None = None
 ) -> _Damage:
-    reason = _ADVICE.sub("", str(error).removeprefix(path))
-    return _Damage(path, BadRecord(path, reason, namespace, key))
+    return _Damage(path, BadRecord(path, _reason(path, error, namespace), namespace, key))
+
+
+def _reason(path: str, error: CorruptRecordError, namespace: str | None) -> str:
+    """What is wrong, without what a BadRecord says anyway: where, and whose it is."""
+    said = str(error).removeprefix(path).removeprefix(f" (namespace {namespace!r}): ")
+    return _ADVICE.sub("", said).strip()
 
 
 def _stem(name: str) -> str:

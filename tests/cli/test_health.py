@@ -50,6 +50,7 @@ class TestVerify:
         assert any("key-3" in line for line in records)
         assert "needle" not in result.output
         assert summary.startswith(f"{len(records)} bad record")
+        assert all(line.count("'words'") <= 1 and "  " not in line for line in records)
 
     def test_json(self, run_json: Callable[..., list[Any]], damaged: str) -> None:
         *records, summary = run_json("verify", damaged, code=1)
