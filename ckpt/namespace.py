@@ -251,8 +251,9 @@ class Namespace:
     ) -> Recovery | None:
         """Bring checkpoints into memory in the background; None with `eager=False`, where each load does.
 
-        A state that the operator loads, updates or saves meanwhile is never replaced. At most `max_states`
-        are read. A second call while one is under way returns the one under way.
+        A state that the operator loads, updates or saves meanwhile is never replaced. It ends when there are
+        `max_states` in memory; with `hot_first` the hottest of those it brought are the last to be evicted. A
+        second call while one is under way returns the one under way.
         """
         if not eager:
             return None

@@ -67,7 +67,10 @@ class Recovery:
         self.total: int | None = None
         """How many checkpoints there are to read; None until that is known."""
         self.done = 0
-        """How many were dealt with: read, or left to the operator who was faster, or failed."""
+        """How many were dealt with: read, or left to the operator who was faster, or failed.
+
+        Less than `total` at the end if it was stopped, or if memory held `max_states` before.
+        """
         self.failed = 0
         """How many of them could not be read. Loading such a key raises its own error."""
         self.error: Exception | None = None
@@ -112,8 +115,9 @@ class Recovery:
             self.total = len(keys)
             self._report()
             for start in range(0, len(keys), _CHUNK):
-                if self._stop.is_set() or not self._bring(keys[start : start + _CHUNK]):
+                if self._stop.is_set() or self._full():
                     break
+                self._bring(keys[start : start + _CHUNK])
         except _StoppedError:
             log.debug("the recovery of namespace %r was stopped", self.namespace)
         except Exception as error:
@@ -150,8 +154,8 @@ class Recovery:
             log.warning("namespace %r is recovered without its hot keys first: %s", self.namespace, error)
             return []
 
-    def _bring(self, keys: list[bytes]) -> bool:
-        """Fetch some checkpoints and make them live; False to stop."""
+    def _bring(self, keys: list[bytes]) -> None:
+        """Fetch some checkpoints and make them live, as far as there is room."""
         values = self._fetched(keys)
         states = {}
         for key, value in values.items():
@@ -165,11 +169,14 @@ class Recovery:
             for key, state in states.items():
                 # of a blind key the operator holds a blank state, whatever is read here: it has to load again
                 known = key in touched or key in lane.blind or key in lane.live.by_key
-                if not known and lane.slot(key) is None:
-                    lane.live.add_clean(key, state, self._clock())
+                if not known and lane.slot(key) is None and not self._full():
+                    lane.live.bring(key, state, self._clock())
         self.done += len(keys)
         self._report()
-        return True
+
+    def _full(self) -> bool:
+        # to bring more would only push out states that are in use, or hotter
+        return self._limit is not None and len(self._lane.live) >= self._limit
 
     def _fetched(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values that can be read: where there is one that cannot, in ever smaller parts."""

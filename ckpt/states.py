@@ -29,16 +29,19 @@ class Entry:
 
 
 class LiveStates:
-    """The live states of one namespace, least recently used first."""
+    """The live states of one namespace; what a recovery brought and nobody used yet is evicted first."""
 
     def __init__(self) -> None:
         self.by_key: dict[bytes, Entry] = {}
         self.dirty: dict[bytes, Entry] = {}
         self._order: OrderedDict[bytes, None] = OrderedDict()
+        """States that were used, least recently first."""
+        self._unused: OrderedDict[bytes, None] = OrderedDict()
+        """States that were brought and not used since, in the order in which they came: hottest first."""
 
     def __len__(self) -> int:
         """How many states count as live; those on their way out do not."""
-        return len(self._order)
+        return len(self._order) + len(self._unused)
 
     def update(self, key: bytes, state: Any, now_s: float) -> Entry:
         """The state is now this one, and dirty."""
@@ -55,19 +58,19 @@ class LiveStates:
             self.dirty[key] = entry
         return entry
 
-    def add_clean(self, key: bytes, state: Any, now_s: float) -> None:
-        """A state as it is in its checkpoint."""
+    def bring(self, key: bytes, state: Any, now_s: float) -> None:
+        """A state as it is in its checkpoint, which is not in memory; call it for the hottest first."""
         self.by_key[key] = Entry(state, now_s)
-        self._order[key] = None
+        self._unused[key] = None
 
     def touch(self, key: bytes, entry: Entry, now_s: float) -> None:
         """It was used; if it was on its way out, it stays."""
         entry.used_s = now_s
         if entry.leaving:
             entry.leaving = False
-            self._order[key] = None
-        else:
-            self._order.move_to_end(key)
+        self._unused.pop(key, None)
+        self._order[key] = None
+        self._order.move_to_end(key)
 
     def cleaned(self, key: bytes, entry: Entry, generation: int) -> None:
         """A checkpoint of that generation is durable."""
@@ -94,6 +97,7 @@ class LiveStates:
         """Forget a state without saving it."""
         if self.by_key.pop(key, None) is not None:
             self._order.pop(key, None)
+            self._unused.pop(key, None)
             self.dirty.pop(key, None)
 
     def leave(self, key: bytes, entry: Entry) -> bool:
@@ -107,10 +111,10 @@ class LiveStates:
         return True
 
     def surplus(self, max_states: int) -> list[bytes]:
-        """Evict the least recently used states above the bound; the dirty ones, to be saved."""
+        """Evict states above the bound, unused ones first, the coolest first; the dirty ones, to be saved."""
         to_save = []
-        while len(self._order) > max_states:
-            key = next(iter(self._order))
+        while len(self) > max_states:
+            key = next(reversed(self._unused)) if self._unused else next(iter(self._order))
             if self.leave(key, self.by_key[key]):
                 to_save.append(key)
         return to_save
@@ -120,7 +124,8 @@ class LiveStates:
         return [key for key in list(self._oldest(before_s)) if self.leave(key, self.by_key[key])]
 
     def _oldest(self, before_s: float) -> Iterator[bytes]:
-        for key in self._order:
-            if self.by_key[key].used_s > before_s:
-                return
-            yield key
+        for keys in (self._unused, self._order):
+            for key in keys:
+                if self.by_key[key].used_s > before_s:
+                    break
+                yield key

@@ -11,7 +11,7 @@ import pytest
 
 import ckpt
 from ckpt.recovery import HOT_NAMESPACE, HotKeys
-from ckpt.testing import FaultyBackend, RecordingBackend, SlowBackend
+from ckpt.testing import FaultyBackend, ManualClock, RecordingBackend, SlowBackend
 
 
 def fill(backend: ckpt.Backend, count: int) -> None:
@@ -192,6 +192,79 @@ def test_recovery_reads_no_more_than_fits(memory: ckpt.Backend, open_keeper: Any
     recovery = keeper.namespace("words", max_states=7).recover()
     assert recovery.wait(10)
     assert (recovery.total, live(keeper)) == (7, 7)
+
+
+def from_memory(words: Any, recording: RecordingBackend, keys: str) -> str:
+    """Those of the keys whose states are live."""
+    live_keys = ""
+    for key in keys:
+        asked = len(recording.calls)
+        words.load(key)
+        live_keys += key if len(recording.calls) == asked else ""
+    return live_keys
+
+
+def heat(backend: ckpt.Backend, keys: str) -> None:
+    """Save a state for each key; the later ones are the hotter ones."""
+    with ckpt.SafeKeeper(backend) as keeper:
+        words = keeper.namespace("words")
+        for times, key in enumerate(keys, start=1):
+            for _ in range(times):
+                words.update(key, key)
+
+
+def test_the_hottest_are_the_last_to_be_evicted(recording: RecordingBackend, open_keeper: Any) -> None:
+    heat(recording.inner, "abcdef")
+    words = open_keeper(recording).namespace("words", max_states=4)
+    assert words.recover(hot_first=True).wait(10)
+    words.update("x", 1)
+    words.update("y", 1)
+    assert from_memory(words, recording, "abcdefxy") == "efxy"
+
+
+def test_a_recovered_state_that_was_used_outlives_those_that_were_not(
+    recording: RecordingBackend, open_keeper: Any
+) -> None:
+    heat(recording.inner, "abcd")
+    words = open_keeper(recording).namespace("words", max_states=4)
+    assert words.recover(hot_first=True).wait(10)
+    assert words.load("a") == "a"  # the coolest
+    for key in "xyz":
+        words.update(key, 1)
+    assert from_memory(words, recording, "abcdxyz") == "axyz"
+
+
+def test_recovery_pushes_nothing_out(recording: RecordingBackend, open_keeper: Any) -> None:
+    heat(recording.inner, "abcdef")
+    keeper = open_keeper(recording)
+    words = keeper.namespace("words", max_states=4)
+    for key in "xyz":
+        words.update(key, 1)
+    assert words.recover(hot_first=True).wait(10)
+    assert live(keeper) == 4
+    assert from_memory(words, recording, "abcdefxyz") == "fxyz"
+    again = words.recover(hot_first=True)
+    assert again.wait(10)
+    assert again.done == 0
+
+
+def test_recovered_states_grow_idle_beside_others(
+    recording: RecordingBackend, clock: ManualClock, open_keeper: Any
+) -> None:
+    heat(recording.inner, "ab")
+    keeper = open_keeper(recording, clock=clock)
+    words = keeper.namespace("words", ttl_s=10)
+    words.update("old", 1)
+    clock.advance(6)
+    assert words.recover().wait(10)
+    clock.advance(6)
+    keeper.tick()
+    keeper.flush()
+    assert live(keeper) == 2
+    assert words.load("a") == "a"
+    clock.advance(6)
+    keeper.tick()
+    assert live(keeper) == 1
 
 
 def test_recovery_can_be_stopped_and_started_again(memory: ckpt.Backend, open_keeper: Any) -> None:
