@@ -110,7 +110,8 @@ def manifest() -> Manifest:
         segments={1: SegmentSummary(5000, 7), 2: SegmentSummary(4096, 0)},
         catalog=catalog.dump(),
         damages=[Damage(1, 4096, 4200, 3, "torn")],
-        live_records=6,
+        needed_bytes=6,
+        collected_bytes=7,
     )
 
 

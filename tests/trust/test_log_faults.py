@@ -246,17 +246,19 @@ def test_frames_of_an_earlier_life_of_a_file_are_never_taken_for_new_ones(tmp_pa
     """A recycled segment is full of frames of its former number; a crash must not bring them back."""
     path = tmp_path / "log"
     with LogBackend(str(path), SMALL) as backend:
+        backend._engine.on_append = lambda: None  # no thread that prepares files which were never used
         for i in range(60):
             backend.put_many("words", {b"key-%d" % (i % 3): b"%02d" % i * 400})
-        backend.compact()
+        backend._maintenance._collect(0.9)  # unlike compact(), it keeps files to use again
         for _ in range(5):
             backend.put_many("words", {b"key-0": b"new" * 2000})
         backend.put_many("words", {b"key-0": b"newest"})
         expected = everything(backend)
         copy = tmp_path / "crashed"
         shutil.copytree(path, copy)
-    newest = max((copy / "segments").glob("*.seg")).read_bytes()
-    assert any(b"%02d" % i * 400 in newest for i in range(57)), "the segment was not recycled"
+    segments = [file.read_bytes() for file in (copy / "segments").glob("*.seg")]
+    stale = any(b"%02d" % i * 400 in segment for segment in segments for i in range(30))
+    assert stale, "no segment was recycled"
     for name in ("MANIFEST", None):
         if name:
             (copy / name).unlink(missing_ok=True)

@@ -29,7 +29,8 @@ class TestLogWithoutIndexMachine(backend_machine(open_without_index, max_example
 
 def same_without_index(backend: LogBackend, copy: Path, clock: ManualClock | None = None) -> bool:
     """Whether a copy of the files, as they are now and without the index, shows the same."""
-    shutil.copytree(backend.address.removeprefix("log://"), copy)
+    with backend._maintenance.paused():
+        shutil.copytree(backend.address.removeprefix("log://"), copy)
     shutil.rmtree(copy / "index")
     (copy / "MANIFEST").unlink(missing_ok=True)
     seams = {} if clock is None else {"clock": clock}

@@ -20,7 +20,7 @@ import numpy as np
 
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
-from ckpt_backends.log.manifest import Position
+from ckpt_backends.log.manifest import Position, SegmentSummary
 from ckpt_backends.log.merge import first_of_each_key, visible_entries
 from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64
 from ckpt_backends.log.sight import Sight
@@ -52,24 +52,14 @@ class Collector:
     def collect(self, select: float) -> int:
         """Retire segments of which less than `select` is needed; how many bytes that took to write."""
         engine = self._engine
-        counts = dict(
-            zip(
-                *(
-                    a.tolist()
-                    for a in np.unique(self._needed >> np.uint64(SEGMENT_SHIFT), return_counts=True)
-                ),
-                strict=True,
-            )
-        )
         with engine.lock:
             # What was written after the flush is not in `needed`: segments from there on are left alone.
             tail = self._flushed.segment
-            shares = {
-                number: counts.get(number, 0) / summary.records if summary.records else 0.0
-                for number, summary in engine.summaries.items()
-                if number < tail
-            }
+            summaries = {n: s for n, s in engine.summaries.items() if n < tail}
             small = engine.small_segments(before=tail)
+        needed = {number: self._needed_bytes(number, summary) for number, summary in summaries.items()}
+        shares = {n: needed[n] / max(1, s.end - engine.storage.data_start) for n, s in summaries.items()}
+        engine.needed_bytes = sum(needed.values())
         merge_small = set(small) if len(small) >= engine.storage.small_segments else set()
         victims = sorted(
             (n for n, share in shares.items() if share < select or n in merge_small), key=lambda n: shares[n]
@@ -87,6 +77,22 @@ class Collector:
         self._retire(victims)
         return self._written
 
+    def _of_segment(self, number: int) -> U64:
+        """What is needed of one segment."""
+        low, high = (
+            int(self._needed.searchsorted(np.uint64(n << SEGMENT_SHIFT))) for n in (number, number + 1)
+        )
+        return self._needed[low:high]
+
+    def _needed_bytes(self, number: int, summary: SegmentSummary) -> int:
+        """How many bytes of a segment are needed; an estimate where looking would cost a request."""
+        locations = self._of_segment(number)
+        if not len(locations):
+            return 0
+        if self._engine.storage.reads_are_cheap:
+            return self._engine.records.needed_bytes(number, locations)
+        return (summary.end - self._engine.storage.data_start) * len(locations) // max(1, summary.records)
+
     def _retire(self, victims: list[int]) -> None:
         engine = self._engine
         with engine.lock:
@@ -101,10 +107,7 @@ class Collector:
 
     def _empty(self, number: int, *, drop_deletes: bool) -> None:
         """Append again what is needed of a segment."""
-        low, high = (
-            int(self._needed.searchsorted(np.uint64(n << SEGMENT_SHIFT))) for n in (number, number + 1)
-        )
-        for frame, locations in self._by_frame(self._needed[low:high]):
+        for frame, locations in self._by_frame(self._of_segment(number)):
             if frame.kind is Kind.DATA:
                 self._move_plain(frame, locations, drop_deletes=drop_deletes)
             else:

@@ -213,7 +213,8 @@ class Engine(OpenLog):
             segments={n: SegmentSummary(s.end, s.records) for n, s in self.summaries.items()},
             catalog=self.catalog.dump(),
             damages=list(self.damages),
-            live_records=self.live_records,
+            needed_bytes=self.needed_bytes,
+            collected_bytes=self.collected_bytes,
         )
 
     def save_manifest(self, manifest: Manifest) -> None:
@@ -227,6 +228,10 @@ class Engine(OpenLog):
             raise
         self.saved = manifest
         self.index_problem = None
+
+    def written_bytes(self) -> int:
+        """How long all segments together are. Callers hold the lock."""
+        return sum(summary.end for summary in self.summaries.values())
 
     def small_segments(self, before: int) -> list[int]:
         """The segments that are so short that they are worth rewriting whatever they hold."""

@@ -30,8 +30,10 @@ class LocalStorage(MappedSegments):
 
     data_start = DATA_START
     tears = True
-    unindexed_segments = small_segments = MAX_SEGMENTS
+    unindexed_segments = 2
+    small_segments = MAX_SEGMENTS
     small_bytes = 0
+    reads_are_cheap = True
 
     def __init__(self, path: str, *, segment_bytes: int, read_only: bool, disk: Disk | None = None) -> None:
         super().__init__(path, disk, read_only=read_only)
@@ -86,6 +88,9 @@ class LocalStorage(MappedSegments):
             self._touched = self._size if recycled else DATA_START
             self._remember(segment)
         return segment
+
+    def give_back_room(self) -> None:
+        self._spares.drop()
 
     def prepare(self) -> None:
         self._spares.prepare()

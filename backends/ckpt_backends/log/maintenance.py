@@ -107,12 +107,13 @@ class Maintenance:
     def _work(self) -> None:
         """What is due; with a damaged index, a new one."""
         try:
-            self._engine.storage.prepare()
-            if self._is_due():
-                self.flush()
-                self._merge_some()
-                if self._gc:
-                    self._collect_if_due()
+            with self._mutex:
+                self._engine.storage.prepare()
+                if self._is_due():
+                    self.flush()
+                    self._merge_some()
+                    if self._gc:
+                        self._collect_if_due()
         except IndexDamagedError:
             with self.paused():
                 self._engine.rebuild()
@@ -251,8 +252,12 @@ class Maintenance:
     def _collect_if_due(self) -> None:
         engine = self._engine
         with engine.lock:
-            records = sum(s.records for s in engine.summaries.values())
-            due = records * (1 - self._gc_trigger) > engine.live_records + self._recent_records
+            written = engine.written_bytes()
+            # Both: garbage is a large share, and enough was written since the last time to pay for a merge.
+            due = written * (1 - self._gc_trigger) > engine.needed_bytes and (
+                written - engine.collected_bytes
+                > max(2 * engine.storage.segment_bytes, engine.needed_bytes // 4)
+            )
             due |= len(engine.small_segments(engine.tail.segment)) >= engine.storage.small_segments
         if due:
             self._collect(self._gc_select)
@@ -271,10 +276,11 @@ class Maintenance:
                 return 0
             floors = self._merge(engine.index.runs) if engine.index.runs else {}
             needed = engine.index.runs[0].all_locations() if engine.index.runs else np.empty(0, np.uint64)
-            engine.live_records = len(needed)
             assert engine.saved is not None
             collector = Collector(engine, needed, floors, engine.saved.position, self._clock)
             written = collector.collect(select)
+            with engine.lock:
+                engine.collected_bytes = engine.written_bytes()
             self.flush()
             return written
 
@@ -289,6 +295,7 @@ class Maintenance:
             except IndexDamagedError:
                 self._engine.rebuild()
                 written = self._collect(0.9)
+            storage.give_back_room()
         return CompactionReport(before, storage.stored_bytes(), written, time.monotonic() - started)
 
     def close(self) -> None:

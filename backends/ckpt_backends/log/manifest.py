@@ -72,8 +72,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     segments: dict[int, SegmentSummary]
     catalog: dict[str, Any]
     damages: list[Damage] = []
-    live_records: int = 0
-    """Records that were still needed at the last full merge."""
+    needed_bytes: int = 0
+    """How many bytes of records were needed at the last collection."""
+    collected_bytes: int = 0
+    """How long all segments together were after it."""
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

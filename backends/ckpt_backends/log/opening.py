@@ -61,7 +61,7 @@ class OpenLog:
         self.catalog = Catalog()
         self.summaries: dict[int, SegmentSummary] = {}
         self.damages: list[Damage] = []
-        self.live_records = 0
+        self.needed_bytes = self.collected_bytes = 0
         self.index_problem: str | None = None
         """Why the index files could not be used when the log was opened."""
         self._seen = self.storage.fingerprint()
@@ -91,7 +91,7 @@ class OpenLog:
             self.catalog.restore(manifest.catalog)
             self.summaries = {n: SegmentSummary(s.end, s.records) for n, s in manifest.segments.items()}
             self.damages = manifest.damages
-            self.live_records = manifest.live_records
+            self.needed_bytes, self.collected_bytes = manifest.needed_bytes, manifest.collected_bytes
         else:
             log_id = find_log_id(self.storage, self.storage.numbers())
         self.log_id = secrets.randbits(63) | 1 if log_id is None else log_id

@@ -20,6 +20,8 @@ from ckpt_backends.log.storage import Storage
 
 _CACHED_FRAMES = 4096
 _COUNT, _DELETES, _META = 40, 44, 48
+_COLUMNS_BYTES = 12
+"""What a record takes in the columns of its frame."""
 
 
 class Records:
@@ -147,6 +149,21 @@ class Records:
             starts[mine] = np.where(sane, start, 0)
             lengths[mine] = np.where(sane, end - begin, -1)
         return segments, starts, lengths
+
+    def needed_bytes(self, number: int, locations: U64) -> int:
+        """How much of a segment these records take, keys, values and columns."""
+        _, offset, record = split_locations(locations)
+        segment = self.segment(number)
+        words = np.frombuffer(segment.buffer, "<u4", len(segment.buffer) // 4)
+        count = words[(offset + _COUNT) // 4].astype(np.int64)
+        puts = count - words[(offset + _DELETES) // 4]
+        keys = (offset + HEADER_BYTES) // 4
+        total = _COLUMNS_BYTES * len(locations)
+        for column, mine in ((keys, record < count), (keys + count, record < puts)):
+            at = np.where(mine, np.minimum(column + record, len(words) - 1), 0)
+            begin = np.where(record > 0, words[np.maximum(at - 1, 0)], 0)
+            total += int(np.where(mine, words[at].astype(np.int64) - begin, 0).clip(0).sum())
+        return total
 
     def _gather(
         self, segments: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from ckpt.disk import Disk
 
 ZEROS = memoryview(bytes(1 << 20))
 _PREFIX = "spare-"
-_MAX_SPARES = 4
+_MAX_SPARES = 2
 
 
 class Spares:
@@ -99,6 +99,12 @@ class Spares:
             pass  # the file stays; the next open retires it again
         finally:
             os.close(fd)
+
+    def drop(self) -> None:
+        """Remove every spare file."""
+        while self._paths:
+            with contextlib.suppress(OSError):
+                self._disk.unlink(self._paths.pop())
 
     def close(self) -> None:
         """Leave every file where it is from now on."""

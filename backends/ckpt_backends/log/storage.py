@@ -35,6 +35,8 @@ class Storage(Protocol):
     """A crash may leave part of a write behind. Otherwise all that can be read was written on purpose."""
     unindexed_segments: int
     """How many segments may be unknown to the index files before these are due."""
+    reads_are_cheap: bool
+    """Looking at any segment costs no request, so that garbage can be measured to the byte."""
     small_bytes: int
     """A segment below this is worth rewriting whatever it holds, once there are `small_segments` of them."""
     small_segments: int
@@ -52,6 +54,9 @@ class Storage(Protocol):
 
     def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
         """Start a new segment with room for `at_least` bytes of frames; appends go there from now on."""
+
+    def give_back_room(self) -> None:
+        """Free what is kept only to make later writes quick."""
 
     def prepare(self) -> None:
         """Do beforehand what makes the next `begin` and the writes after it quick; off the write path."""
