@@ -8,10 +8,12 @@ are opened; the extra `bench` installs them.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import ckpt
+from ckpt.backend import Compacts
 from ckpt.errors import ConfigError
 
 _NAMESPACE = "bench"
@@ -25,6 +27,9 @@ class Store(Protocol):
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """The values of the keys that exist."""
+
+    def compact(self) -> None:
+        """Reclaim garbage, in whatever way the store has for that."""
 
     def close(self) -> None:
         """Free the store."""
@@ -41,6 +46,10 @@ class BackendStore:
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         return self.backend.get_many(_NAMESPACE, keys)
+
+    def compact(self) -> None:
+        if isinstance(self.backend, Compacts):
+            self.backend.compact()
 
     def close(self) -> None:
         self.backend.close()
@@ -74,6 +83,10 @@ class RocksStore:
         found = zip(wanted, self._db.get(wanted), strict=True)
         return {key: value for key, value in found if value is not None}
 
+    def compact(self) -> None:
+        self._db.flush()
+        self._db.compact_range(None, None)
+
     def close(self) -> None:
         self._db.close()
 
@@ -82,6 +95,7 @@ class LmdbStore:
     """LMDB with its fastest bulk call."""
 
     def __init__(self, folder: str, *, durable: bool) -> None:
+        self._folder = folder
         self._env = _peer("lmdb").open(folder, map_size=64 << 30, sync=durable, metasync=durable)
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
@@ -91,6 +105,11 @@ class LmdbStore:
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         with self._env.begin() as transaction:
             return {key: value for key in keys if (value := transaction.get(key)) is not None}
+
+    def compact(self) -> None:
+        # LMDB reclaims by copying what is needed to another folder.
+        with tempfile.TemporaryDirectory(dir=os.path.dirname(self._folder)) as copy:
+            self._env.copy(copy, compact=True)
 
     def close(self) -> None:
         self._env.close()
@@ -112,6 +131,9 @@ class RawAppend:
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         del keys
         raise ConfigError("raw append is a floor for writes only; it cannot find a key again")
+
+    def compact(self) -> None:
+        """Nothing says what is garbage."""
 
     def close(self) -> None:
         os.close(self._fd)

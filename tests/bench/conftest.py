@@ -16,7 +16,8 @@ Batches = Callable[[int, int, int], list[dict[bytes, bytes]]]
 
 @pytest.fixture
 def timed(request: pytest.FixtureRequest) -> bool:
-    return not request.config.getoption("benchmark_disable")
+    option = request.config.getoption
+    return bool(option("benchmark_enable") or not option("benchmark_disable"))
 
 
 @pytest.fixture

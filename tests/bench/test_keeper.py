@@ -1,4 +1,4 @@
-"""Eight producers through the SafeKeeper, durable, beside RocksDB written to directly (design §9, row 4)."""
+"""Eight producers through the SafeKeeper, durable, beside RocksDB and LMDB written to directly (design §9, row 4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def in_threads(work: Callable[[int], None]) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("store", ["log", "rocksdict"])
+@pytest.mark.parametrize("store", ["log", "rocksdict", "lmdb"])
 def test_eight_producers(benchmark, timed, tmp_path, store):
     benchmark.group = "4 eight producers, durable, 1 KB each"
     saves = 2000 if timed else 5
@@ -37,7 +37,7 @@ def test_eight_producers(benchmark, timed, tmp_path, store):
 
         close = keeper.close
     else:
-        direct = open_store("rocksdict", str(tmp_path / "rocks"), durable=True)
+        direct = open_store(store, str(tmp_path / store), durable=True)
 
         def produce(producer: int) -> None:
             for n in range(saves):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import ckpt
 from ckpt_bench.stores import open_store
 
 ALL = ["log", "rocksdict", "lmdb"]
@@ -84,19 +83,15 @@ def test_open(benchmark, timed, tmp_path: Path, store):
     benchmark.pedantic(open_and_read, rounds=20 if timed else 1)
 
 
-def test_garbage_collection_of_the_log(benchmark, timed, tmp_path: Path, batches):
-    benchmark.group = "GC of the log: ten overwrites of each key"
-    work = batches(100 if timed else 3, 1000 if timed else 20, 1000)
+@pytest.mark.parametrize("store", ALL)
+def test_garbage_collection(benchmark, timed, opened, batches, store):
+    benchmark.group = "GC after ten overwrites of each key, 1 KB"
+    work = batches(10 if timed else 2, 1000 if timed else 20, 1000)
 
-    def garbage() -> tuple[tuple[ckpt.Backend], dict[str, object]]:
-        backend = ckpt.open_backend(f"log://{tmp_path}/gc?durability=os&gc=false&segment_bytes=16MiB")
-        backend.drop("bench")
-        for batch in work * (10 if timed else 2):
-            backend.put_many("bench", batch)
-        return (backend,), {}
+    def garbage() -> tuple[tuple[()], dict[str, object]]:
+        for batch in work * 10:
+            opened_store.put_many(batch)
+        return (), {}
 
-    def collect(backend: ckpt.Backend) -> None:
-        backend.compact()
-        backend.close()
-
-    benchmark.pedantic(collect, setup=garbage, rounds=3 if timed else 1)
+    opened_store = opened(store, False)
+    benchmark.pedantic(opened_store.compact, setup=garbage, rounds=5 if timed else 1)
