@@ -1,4 +1,4 @@
-"""Eight producers through the SafeKeeper, durable, beside RocksDB and LMDB written to directly (design §9, row 4)."""
+"""Eight producers through the SafeKeeper, durable, beside peers written to directly (design §9, row 4)."""
 
 from __future__ import annotations
 
