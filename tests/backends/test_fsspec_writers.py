@@ -394,3 +394,27 @@ def test_processes_that_are_killed_lose_nothing_they_were_told_of(tmp_path: Any)
                 keys = [b"%d-%d-%d" % (generation, number, turn) for turn in range(last + 1)]
                 assert sorted(backend.get_many("words", keys)) == sorted(keys)
             assert list(backend.verify()) == []
+
+
+def test_a_segment_retired_while_a_reader_catches_up_is_no_error(objects: Any) -> None:
+    """The reader has listed a segment; before it reads it, others have collected it."""
+    with objects.open(grace_s=0, **TINY) as first:
+        first.put_many("words", {b"be": b"1"})
+    with objects.open(grace_s=0, **TINY) as writer, objects.open(mode="read", grace_s=0, **TINY) as reader:
+        assert reader.get_many("words", [b"be"]) == {b"be": b"1"}
+        for turn in range(6):
+            writer.put_many("words", {b"be": b"%d" % turn})
+        compacted = False
+
+        def compact_first(kind: str, path: str) -> None:
+            nonlocal compacted
+            if kind == "get" and "segments/" in path and not compacted:
+                compacted = True
+                writer.compact()
+
+        objects.before = compact_first
+        try:
+            assert reader.get_many("words", [b"be"]) == {b"be": b"5"}
+        finally:
+            objects.before = lambda kind, path: None
+        assert compacted

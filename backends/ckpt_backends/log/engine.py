@@ -11,6 +11,7 @@ opening the log again, which writes the tail anew, can tell.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from ckpt_backends.log.opening import OpenLog
 from ckpt_backends.log.runs import MAX_SEGMENT_BYTES, SEGMENT_SHIFT, pack_location
 from ckpt_backends.log.segment import SegmentHeader, segment_seed
 from ckpt_backends.log.sight import Live
-from ckpt_backends.log.storage import LostRaceError, Storage
+from ckpt_backends.log.storage import LostRaceError, SegmentGoneError, Storage
 
 
 class Ticket(NamedTuple):
@@ -296,9 +297,11 @@ class Engine(OpenLog):
             if not moved and not self.storage.has_frame_at(self.tail.segment, self.tail.offset):
                 return True
             if not moved and self.tail.segment:
-                with self.replacing():
-                    self._replay_more()
-                return True
+                # A segment may be retired between listing and reading it; then everything is looked at anew.
+                with contextlib.suppress(SegmentGoneError):
+                    with self.replacing():
+                        self._replay_more()
+                    return True
         self.reload()
         return True
 
