@@ -45,6 +45,8 @@ class LocalStorage(MappedSegments):
         self._syncing: dict[int, int] = {}
         self._fd: int | None = None
         self._number = 0
+        self._writing = DiskErrors("write to", self.path)
+        """What a failing write to the current segment means; made once, since every put passes through."""
         self._size = 0
         self._touched = 0
         """Up to this offset the blocks of the current segment were written, now or in an earlier life."""
@@ -84,6 +86,7 @@ class LocalStorage(MappedSegments):
             if self._fd is not None and not self._is_waiting(self._number):
                 self._disk.close(self._fd)
             self._fd, self._number = fd, header.number
+            self._writing = DiskErrors("write to", self._segment_path(header.number))
             self._size = len(segment.buffer)
             self._touched = self._size if recycled else DATA_START
             self._remember(segment)
@@ -115,7 +118,7 @@ class LocalStorage(MappedSegments):
     def write(self, buffers: Buffers, offset: int) -> None:
         assert self._fd is not None
         try:
-            with DiskErrors("write to", self._segment_path(self._number)):
+            with self._writing:
                 self._disk.pwrite(self._fd, self._with_zeros(buffers, offset), offset)
         finally:
             # Listed after the write: a sync that takes the segment off the list covers all of it.
@@ -152,6 +155,7 @@ class LocalStorage(MappedSegments):
                 raise
         with self._mutex:
             self._fd, self._number, self._size = fd, number, len(segment.buffer)
+            self._writing = DiskErrors("write to", self._segment_path(number))
             self._touched = touched
             self._remember(segment)
         return segment
