@@ -1,0 +1,132 @@
+"""Processes of ours that outlive us: no signal ever reaches a process that only has the same number.
+
+A process is known by its number *and* the moment it started, in this boot of the machine. Signals go through
+a descriptor of the process (pidfd), so a number that the kernel hands to somebody else in between is no risk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""Processes that this one started and has to reap, by number."""
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One process, and no other that may get its number later."""
+
+    pid: int
+    started_ticks: int
+    boot: str
+
+    @property
+    def alive(self) -> bool:
+        """It runs, or is frozen; a process that has ended and waits to be reaped is not alive."""
+        with self._descriptor() as descriptor:
+            return descriptor is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal if the process is still there."""
+        with self._descriptor() as descriptor:
+            if descriptor is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, number)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the process has ended within that time."""
+        with self._descriptor() as descriptor:
+            if descriptor is not None:
+                poller = select.poll()
+                poller.register(descriptor, select.POLLIN)
+                if not poller.poll(max(timeout_s, 0) * 1000):
+                    return False
+        _reap(self.pid)
+        return True
+
+    @contextlib.contextmanager
+    def _descriptor(self) -> Iterator[int | None]:
+        _reap(self.pid)
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            yield None
+            return
+        try:
+            # Only after the descriptor is open: now the number cannot be handed on unnoticed.
+            yield (
+                descriptor
+                if _started_ticks(self.pid) == self.started_ticks and self.boot == _boot()
+                else None
+            )
+        finally:
+            os.close(descriptor)
+
+
+def spawn(command: Sequence[str], *, folder: str, log: str, environment: Mapping[str, str]) -> Process:
+    """Start a process in a session of its own, so that it outlives this one and hears no Ctrl-C."""
+    with open(log, "ab") as output:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            umask=0o077,
+        )
+    _children[child.pid] = child
+    # A child that is dead already still has its number until it is reaped, which happens here only.
+    return Process(child.pid, _started_ticks(child.pid, ended_too=True) or 0, _boot())
+
+
+def terminate(processes: Sequence[Process], *, grace_s: float) -> None:
+    """End processes: SIGTERM, then SIGKILL for those that run after the grace; returns when all are gone.
+
+    A frozen process is thawed, or it would never hear the first signal.
+    """
+    for process in processes:
+        process.signal(signal.SIGTERM)
+        process.signal(signal.SIGCONT)
+    deadline = time.monotonic() + grace_s
+    kill([process for process in processes if not process.wait(deadline - time.monotonic())])
+
+
+def kill(processes: Sequence[Process]) -> None:
+    """End processes with SIGKILL; returns when all are gone."""
+    for process in processes:
+        process.signal(signal.SIGKILL)
+    for process in processes:
+        while not process.wait(60.0):
+            process.signal(signal.SIGKILL)
+
+
+def _reap(pid: int) -> None:
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        _children.pop(pid, None)
+
+
+def _started_ticks(pid: int, *, ended_too: bool = False) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is none, or if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name stands in parentheses and may contain anything, also parentheses.
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, started = fields[0], int(fields[19])
+    return started if ended_too or state not in (b"Z", b"X") else None
+
+
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

@@ -1,0 +1,110 @@
+"""Finds what servers need from the system; what is missing is one line with the command to install it."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ckpt.dev import cache
+from ckpt.errors import ConfigError
+
+_JAVA_PACKAGE = "openjdk-17-jre-headless"
+_RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
+_PRINTED_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class MissingToolError(ConfigError):
+    """A program that a server needs is not there, or does not fit; the message says what to install."""
+
+    def __init__(self, message: str, package: str) -> None:
+        super().__init__(message)
+        self.package = package
+        """The Debian package that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program, and what its environment needs beside ours."""
+
+    path: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def redis_server() -> Tool:
+    """The `redis-server` of the system, or the one that `ckpt dev install` unpacked."""
+    found = shutil.which("redis-server")
+    if found is not None:
+        return Tool(found)
+    unpacked = unpacked_redis(cache.folder("tools", "redis"))
+    if unpacked is not None:
+        return unpacked
+    raise MissingToolError(
+        "redis-server is missing; install it: sudo apt-get install redis-server (or: ckpt dev install redis)",
+        "redis-server",
+    )
+
+
+def unpacked_redis(root: str) -> Tool | None:
+    """The `redis-server` below a folder into which Debian packages were unpacked."""
+    path = os.path.join(root, "usr", "bin", "redis-server")
+    if not os.path.exists(path):
+        return None
+    libraries = sorted({os.path.dirname(lib) for lib in glob.glob(f"{root}/**/lib*.so*", recursive=True)})
+    inherited = os.environ.get("LD_LIBRARY_PATH", "")
+    return Tool(path, {"LD_LIBRARY_PATH": ":".join([*libraries, *([inherited] if inherited else [])])})
+
+
+def java(needed_by: str, least: int, most: int | None = None) -> str:
+    """The first Java of JAVA_HOME, the PATH and the system's folder of Javas that has a fitting version."""
+    rejected = []
+    for path in _javas():
+        version = _java_version(path)
+        if version is not None and least <= version and (most is None or version <= most):
+            return path
+        rejected.append(f"{path} is Java {version or 'of an unknown version'}")
+    wanted = f"{least} to {most}" if most is not None else f"{least} or later"
+    raise MissingToolError(
+        f"{needed_by} needs Java {wanted}{', but ' if rejected else ''}{', '.join(rejected)}; "
+        f"install it: sudo apt-get install {_JAVA_PACKAGE} (or set JAVA_HOME)",
+        _JAVA_PACKAGE,
+    )
+
+
+def maven() -> str:
+    """Maven, which fetches jars."""
+    found = shutil.which("mvn")
+    if found is None:
+        raise MissingToolError(
+            "mvn is missing, which fetches the jars; install it: sudo apt-get install maven", "maven"
+        )
+    return found
+
+
+def _javas() -> Iterator[str]:
+    home = os.environ.get("JAVA_HOME")
+    on_path = shutil.which("java")
+    candidates = [os.path.join(home, "bin", "java")] if home else []
+    candidates += [on_path] if on_path else []
+    candidates += sorted(glob.glob("/usr/lib/jvm/*/bin/java"))
+    seen = set()
+    for path in candidates:
+        real = os.path.realpath(path)
+        if real not in seen and os.access(real, os.X_OK):
+            seen.add(real)
+            yield path
+
+
+def _java_version(path: str) -> int | None:
+    # The file is there in every Java since 9, and reading it is a hundred times faster than asking.
+    try:
+        with open(os.path.join(os.path.realpath(path), "..", "..", "release"), encoding="utf-8") as file:
+            found = _RELEASE.search(file.read())
+    except OSError:
+        asked = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        found = _PRINTED_VERSION.search(asked.stderr + asked.stdout)
+    return int(found[1]) if found else None
