@@ -1,12 +1,16 @@
-"""For every test: in CI nothing is skipped for want of something, and no thread of ours is left over."""
+"""For every test: real servers; in CI nothing is skipped for want of something; no thread of ours is left."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+
+from ckpt.dev import Server
+from ckpt.testing.servers import own_server, release_servers, server_address
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
@@ -35,3 +39,29 @@ def _no_thread_is_left() -> Iterator[None]:
         thread.join(timeout=5)
     left = [t.name for t in ours if t.is_alive()]
     assert not left, f"threads left running: {left}; something was not closed"
+
+
+@pytest.fixture(scope="session")
+def dev_server() -> Iterator[Callable[[str], str]]:
+    """The address of a shared server by name; it is started on first use and stopped after its last user."""
+    yield server_address
+    release_servers()
+
+
+@pytest.fixture
+def private_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers that a test has for itself and may kill: by name, with settings."""
+    started: list[Server] = []
+
+    def start(name: str, **settings: object) -> Server:
+        started.append(own_server(name, tmp_path / f"{name}-{len(started)}", **settings))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+def pytest_sessionfinish() -> None:
+    """Servers are used by classes and state machines too, which take no fixture."""
+    release_servers()

@@ -11,6 +11,7 @@ import click
 import ckpt
 from ckpt.cli.about import backends
 from ckpt.cli.demonstrate import demo
+from ckpt.cli.dev import dev
 from ckpt.cli.failures import FailsInOneLine
 from ckpt.cli.health import gc, repair, verify
 from ckpt.cli.look import cat, ls, stats, versions
@@ -31,5 +32,5 @@ def main() -> None:
     """
 
 
-for _command in (ls, cat, versions, stats, verify, repair, gc, copy, diff, drop, backends, demo):
+for _command in (ls, cat, versions, stats, verify, repair, gc, copy, diff, drop, backends, demo, dev):
     main.add_command(_command)

@@ -16,7 +16,12 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+
+from ckpt.errors import BackendUnavailableError
+
+_LOCK_POLL_S = 0.05
 
 Report = Callable[[str], None]
 """Takes one line about what is being done now, and may be called from any thread."""
@@ -47,14 +52,22 @@ def folder(*parts: str) -> str:
 
 
 @contextlib.contextmanager
-def locked(name: str, *, report: Report = silent) -> Iterator[None]:
-    """Nobody else of any process is inside with the same name; says so if it has to wait."""
+def locked(name: str, *, report: Report = silent, cancelled: threading.Event | None = None) -> Iterator[None]:
+    """Nobody else, of this process or another, is inside with the same name; says so if it has to wait."""
+    cancelled = cancelled or threading.Event()
     with open_lock(name) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another process that is busy with it")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        waited = False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waited:
+                    report("waiting for another process that is busy with it")
+                waited = True
+                if cancelled.wait(_LOCK_POLL_S):
+                    raise BackendUnavailableError(f"interrupted while another process held {name}") from None
+            else:
+                break
         yield
 
 

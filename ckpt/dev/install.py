@@ -1,7 +1,7 @@
 """Puts on this machine what the servers need, as far as that is allowed; costs nothing where all is there.
 
 Redis comes from the system's packages without being installed: they are unpacked into the cache, which needs
-no rights and starts no service. Java and Maven are installed with apt, if that is possible without a question.
+no rights and starts no service. Java and Maven are installed with apt, if that needs no password.
 """
 
 from __future__ import annotations
@@ -33,24 +33,17 @@ def install(name: str, *, report: cache.Report = cache.silent) -> None:
         try:
             wanted.prepare(report)
         except MissingToolError as missing:
-            if missing.package in tried or shutil.which("apt-get") is None:
+            if missing.package is None or missing.package in tried or shutil.which("apt-get") is None:
                 raise
             tried.add(missing.package)
+            report(f"installing {missing.package}")
             with cache.locked("apt", report=report):
-                _obtain(missing, report)
+                try:
+                    _unpack_redis() if missing.package == "redis-server" else _install(missing.package)
+                except _FailedError as error:
+                    raise MissingToolError(f"{missing} (tried in vain: {error})", None) from error
         else:
             return
-
-
-def _obtain(missing: MissingToolError, report: cache.Report) -> None:
-    report(f"installing {missing.package}")
-    try:
-        if missing.package == "redis-server":
-            _unpack_redis()
-        else:
-            _install(missing)
-    except _FailedError as error:
-        raise MissingToolError(f"{missing} (tried in vain: {error})", missing.package) from error
 
 
 def _unpack_redis() -> None:
@@ -92,18 +85,12 @@ def _fresh_lists(scratch: str) -> list[str]:
     return options
 
 
-def _install(missing: MissingToolError) -> None:
-    become_root: list[str] = []
-    if os.geteuid() != 0:
-        become_root = ["sudo", "-n"]
-        if (
-            shutil.which("sudo") is None
-            or subprocess.run([*become_root, "true"], capture_output=True).returncode
-        ):
-            raise missing
+def _install(package: str) -> None:
+    become_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    _run([*become_root, "true"])
     # sudo passes no environment on, so the front end is named in the command itself.
     apt = [*become_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]
-    command = [*apt, "-y", "--no-install-recommends", "install", missing.package]
+    command = [*apt, "-y", "--no-install-recommends", "install", package]
     try:
         _run(command)
     except _FailedError:

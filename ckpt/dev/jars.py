@@ -8,7 +8,6 @@ import os
 import subprocess
 
 from ckpt.dev import cache, tools
-from ckpt.errors import BackendUnavailableError
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _TIMEOUT_S = 1800.0
@@ -26,11 +25,6 @@ def jars(kind: str, *, report: cache.Report = cache.silent) -> str:
             with cache.appearing(folder) as filling:
                 _fetch(maven, kind, filling)
     return folder
-
-
-def have_jars(kind: str) -> bool:
-    """Whether the jars are there."""
-    return os.path.isdir(_folder(kind))
 
 
 def _pom(kind: str) -> str:
@@ -52,7 +46,8 @@ def _fetch(maven: str, kind: str, folder: str) -> None:
     if done.returncode != 0:
         errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
         reason = (errors or [done.stderr.strip() or f"exit code {done.returncode}"])[0]
-        raise BackendUnavailableError(
+        raise tools.MissingToolError(
             f"Maven could not fetch the jars of {kind}: {reason.removeprefix('[ERROR] ')}; "
-            f"check the network and Maven's settings.xml, then try again"
+            f"check the network and Maven's settings.xml, then try again",
+            package=None,
         )

@@ -21,10 +21,10 @@ _PRINTED_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 class MissingToolError(ConfigError):
     """A program that a server needs is not there, or does not fit; the message says what to install."""
 
-    def __init__(self, message: str, package: str) -> None:
+    def __init__(self, message: str, package: str | None) -> None:
         super().__init__(message)
         self.package = package
-        """The Debian package that has it."""
+        """The Debian package that would help, if one would."""
 
 
 @dataclass(frozen=True, slots=True)

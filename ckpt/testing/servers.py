@@ -1,0 +1,79 @@
+"""Real servers for tests: started on first use, shared by all sessions on the machine, stopped by the last.
+
+Where a server cannot be had, because a tool is missing or Maven has no network, the test is skipped with the
+reason; in CI (`CI=true`) it fails.
+
+Examples
+--------
+A conformance class, and a state machine, take their store from here (not run: it would start a server):
+
+```python
+class TestRedis(BackendConformance):
+    scheme = "redis"
+
+    def open_backend(self):
+        return ckpt.open_backend(server_address("redis"), prefix=self.directory.as_posix())
+```
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import unittest
+from collections.abc import Iterator
+from typing import Any
+
+from ckpt.dev import MissingToolError, Server
+from ckpt.dev.fleet import Lease
+from ckpt.dev.kinds import server
+
+_leases: dict[str, Lease] = {}
+_own: list[Server] = []
+
+
+def server_address(name: str) -> str:
+    """The address of the shared server of that name (`redis`, `hbase`, `cassandra`, `s3`), which answers."""
+    lease = _leases.get(name)
+    if lease is None or not lease.server.running:
+        if lease is not None:
+            _leases.pop(name).release()
+        with _skipped_if_missing():
+            lease = Lease(name)
+        _leases[name] = lease
+    return lease.address
+
+
+def own_server(name: str, folder: str | os.PathLike[str], **settings: Any) -> Server:
+    """A server that one test has for itself and may kill; it ends with this process, if not before.
+
+    Names and settings are those of `ckpt.dev.start`.
+    """
+    one = server(name, folder, **settings)
+    with _skipped_if_missing():
+        one.start()
+    _own.append(one)
+    return one
+
+
+def release_servers() -> None:
+    """End the use of every server: what this process has started, and nobody else uses, is stopped."""
+    while _own:
+        _own.pop().kill()
+    while _leases:
+        _leases.popitem()[1].release()
+
+
+@contextlib.contextmanager
+def _skipped_if_missing() -> Iterator[None]:
+    try:
+        yield
+    except MissingToolError as error:
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            raise
+        # pytest and Hypothesis know this exception, and it needs neither.
+        raise unittest.SkipTest(str(error)) from error
+
+
+atexit.register(release_servers)
