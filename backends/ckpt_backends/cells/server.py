@@ -71,8 +71,12 @@ class CellServer(ABC):
     # -- plain rows ------------------------------------------------------------------------------
 
     @abstractmethod
-    def fence(self, namespace: str, number: int) -> None:
-        """When this returns, `write_plain` with a lower fence changes nothing. A fence never goes down."""
+    def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
+        """When this returns, `write_plain` with a lower fence changes nothing. A fence never goes down.
+
+        `exclusive` says that this fence belongs to a claim: the writes under it will be exclusive. Called
+        again with the same number after a crash, by anybody who finds that the fence is not up.
+        """
 
     @abstractmethod
     def write_plain(

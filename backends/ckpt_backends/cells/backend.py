@@ -1,0 +1,472 @@
+"""The whole contract on any server that offers rows, cells, a ledger and a fence (`CellServer`).
+
+- A **plain** write is one request that names the fence it was made under; the ledger is only read when the
+  server says that another fence is up.
+- A **commit** writes one cell per key under a stamp of its own, then adds itself to the ledger. Readers
+  believe only stamps that the ledger gives to the commits of their chain, so what a crashed commit has left
+  is never seen. Several writers may commit at once: only one adds the next record, the others look again.
+- A **claim** is a record that puts a fence up.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+
+import msgspec
+
+from ckpt.backend import (
+    Backend,
+    BackendStats,
+    BadRecord,
+    CompactionReport,
+    check_changes,
+    check_commit,
+    check_keys,
+    check_prefix,
+    require_open,
+    versions_need_commits,
+)
+from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError, UnsupportedError
+from ckpt.types import Changes, CommitId, Epoch, check_namespace
+from ckpt.versions import History, require_plain
+from ckpt_backends.cells.cleaning import Cleaner
+from ckpt_backends.cells.ledger import Record, StampedCommit, State, encode_record
+from ckpt_backends.cells.options import CellOptions
+from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.reading import CommitReader
+from ckpt_backends.cells.server import CellServer
+from ckpt_backends.cells.space import Space
+
+
+class CellBackend(Backend):
+    """Keeps checkpoints on a server; what a call has acknowledged is as durable as the server's answer."""
+
+    def __init__(
+        self,
+        server: CellServer,
+        options: CellOptions,
+        *,
+        address: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.address = address
+        self._server, self._clock = server, clock
+        self._closing = threading.Event()
+        self._closed = False
+        self._handle = uuid.uuid4().hex
+        self._patience = Patience(options.retry_s, self._closing)
+        self._longest_turn_s = options.timeout_s + options.retry_s
+        self._cleaner = Cleaner(server, self._patience, self._handle, options.grace_s)
+        self._reader = CommitReader(server, options.grace_s)
+        self._spaces: dict[str, Space] = {}
+        self._lock = threading.Lock()
+
+    # -- plain namespaces ------------------------------------------------------------------------
+
+    def put_many(self, namespace: str, items: Mapping[bytes, bytes], *, ttl_s: float | None = None) -> None:
+        self.write_many({namespace: Changes(puts=items, ttl_s=ttl_s)})
+
+    def delete_many(self, namespace: str, keys: Iterable[bytes]) -> None:
+        self.write_many({namespace: Changes(deletes=check_keys(keys))})
+
+    def write_many(self, batches: Mapping[str, Changes]) -> None:
+        deletes = {name: check_changes(name, changes) for name, changes in batches.items()}
+        self._require_open()
+        spaces = {name: self._space(name) for name in batches}
+        for space in spaces.values():
+            self._require_writable(space)
+        for name, changes in batches.items():
+            if changes.puts or deletes[name]:
+                self._write(spaces[name], changes, deletes[name])
+
+    def get_many(
+        self,
+        namespace: str,
+        keys: Iterable[bytes],
+        *,
+        version: int | None = None,
+        commit_id: str | None = None,
+    ) -> dict[bytes, bytes]:
+        listed = list(dict.fromkeys(check_keys(keys)))
+        space = self._opened(namespace)
+        if version is None and commit_id is None and space.is_loaded and not space.ledger.is_versioned:
+            found = self._read_plain(space, listed)
+            if len(found) == len(listed):
+                return found
+        # Only a namespace without keys becomes versioned, so where all keys were found, it is plain still.
+        space.refresh()
+        if space.ledger.is_versioned:
+            return self._reader.get(space, listed, version, commit_id)
+        self._require_no_version(space, version, commit_id)
+        return self._read_plain(space, listed)
+
+    def scan(
+        self,
+        namespace: str,
+        *,
+        prefix: bytes = b"",
+        version: int | None = None,
+        commit_id: str | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        check_prefix(prefix)
+        space = self._opened(namespace)
+        space.refresh()
+        if space.ledger.is_versioned:
+            return self._reader.scan(space, prefix, version, commit_id)
+        self._require_no_version(space, version, commit_id)
+        return space.live_rows(prefix, self._clock)
+
+    # -- versioned namespaces --------------------------------------------------------------------
+
+    def commit(
+        self,
+        namespace: str,
+        version: int,
+        puts: Mapping[bytes, bytes],
+        deletes: Iterable[bytes] = (),
+        *,
+        base: str | None = None,
+        commit_id: str | None = None,
+    ) -> CommitId:
+        check_namespace(namespace)
+        removed = check_commit(puts, deletes)
+        space = self._opened(namespace)
+        ledger = space.ledger
+        cells = {key: space.codec.encode(key, value) for key, value in puts.items()}
+        cells.update((key, space.codec.tombstone(key)) for key in removed)
+        by, stamp, is_fresh = uuid.uuid4().hex, 0, False
+        new_id = commit_id if commit_id is not None else uuid.uuid4().hex
+        while True:
+            try:
+                with ledger.lock:
+                    if not ledger.is_versioned:
+                        space.require_owner()
+                    prepared = ledger.history.prepare(version, base, new_id)
+                    number, mode = ledger.number + 1, ledger.state.mode
+                    floor = max(ledger.state.stamp_floor, ledger.stamp_of(prepared.base))
+                    if mode == "plain" and not is_fresh:
+                        raise versions_need_commits(namespace)
+            except CkptError:
+                # What this handle knows may be out of date, and only then is it asked for.
+                if is_fresh:
+                    raise
+                space.refresh()
+                is_fresh = True
+                continue
+            if mode == "plain":
+                self._become_versioned(space)
+                continue
+            if stamp <= floor:
+                stamp = self._new_stamp(namespace, floor)
+            record = Record(by, StampedCommit.of(prepared, stamp, number), changes=len(cells))
+            if self._add_commit(namespace, number, record, stamp, cells):
+                ledger.fold([(number, encode_record(record))])
+                return prepared.id
+            space.refresh()
+            is_fresh = True
+            if by in ledger.names:
+                return prepared.id
+
+    def history(self, namespace: str) -> History:
+        space = self._opened(namespace)
+        space.refresh()
+        with space.ledger.lock:
+            return space.ledger.history.copy()
+
+    def truncate(self, namespace: str, keep_from: int) -> None:
+        space = self._opened(namespace)
+        space.refresh()
+        ledger = space.ledger
+        if not ledger.is_versioned and self._has_rows(space):
+            raise versions_need_commits(namespace)
+        self._clean_if_due(space)
+
+        def follow(_: int) -> State | None:
+            plan = ledger.history.plan_truncation(keep_from)
+            if plan.forgotten or plan.keep_from > ledger.history.truncated_below:
+                return ledger.truncated(plan, self._clock())
+            return None
+
+        space.append(follow, fences=False)
+        self._clean_if_due(space)
+
+    # -- namespaces and their owners -------------------------------------------------------------
+
+    def namespaces(self) -> list[str]:
+        self._require_open()
+        found = []
+        for name in self._patience.call(self._server.names):
+            space = self._space(name)
+            space.refresh()
+            if space.ledger.is_versioned or self._has_rows(space):
+                found.append(name)
+        return sorted(found)
+
+    def drop(self, namespace: str) -> None:
+        space = self._opened(namespace)
+        space.refresh()
+        ledger = space.ledger
+        if not ledger.is_versioned:
+            space.require_owner()
+            if not self._has_rows(space):
+                return
+        floor = self._new_stamp(namespace, ledger.state.stamp_floor)
+
+        def follow(number: int) -> State:
+            if not ledger.is_versioned:
+                space.require_owner()
+            state = ledger.state
+            return State(
+                epoch=state.epoch,
+                owner=state.owner,
+                fence=number,
+                stamp_floor=max(floor, state.stamp_floor),
+                cleaned=state.cleaned,
+                dropped=number,
+            )
+
+        space.append(follow, fences=True)
+        self._patience.call(lambda: self._server.clear_plain(namespace))
+        self._patience.call(lambda: self._server.clear_cells(namespace, floor))
+
+    def claim(self, namespace: str) -> Epoch:
+        space = self._opened(namespace)
+        space.refresh()
+
+        def follow(number: int) -> State:
+            require_plain(namespace, space.ledger.is_versioned)
+            return msgspec.structs.replace(
+                space.ledger.state, mode="plain", epoch=number, owner=self._handle, fence=number
+            )
+
+        # Writes of this handle that are under way belong to the old fence; they end before the new one.
+        with self._turn(space):
+            epoch = space.append(follow, fences=True)
+        assert epoch is not None
+        space.claim = epoch
+        return Epoch(epoch)
+
+    def release(self, namespace: str) -> None:
+        space = self._opened(namespace)
+        self._release(space)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        self._require_open()
+        self._patience.call(self._server.flush)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            spaces = list(self._spaces.values())
+        # From here on nothing is tried twice: who closes a handle of a dead server should not wait for it.
+        self._closing.set()
+        try:
+            for space in spaces:
+                self._release(space)
+        except BackendUnavailableError:
+            # A claim that cannot be given up now harms nobody: the next owner takes it over.
+            pass
+        finally:
+            self._server.close()
+
+    def compact(self) -> CompactionReport:
+        """Remove cells that nobody can see any more, where the grace for those who read them is over."""
+        started_s = time.monotonic()
+        before = after = 0
+        for name in self.namespaces():
+            space = self._space(name)
+            if self._cleaner.is_due(space, self._clock(), thorough=True):
+                cleaned = self._cleaner.clean(space)
+                before += cleaned.read_bytes
+                after += cleaned.read_bytes - cleaned.removed_bytes
+        return CompactionReport(before, after, 0, time.monotonic() - started_s)
+
+    def verify(self) -> Iterator[BadRecord]:
+        """Read every row, and every cell that a commit shows, and yield what is wrong."""
+        for name in self.namespaces():
+            space = self._space(name)
+            rows: Iterator[tuple[bytes, bytes]]
+            if space.ledger.is_versioned:
+                highest = max(map(space.ledger.stamp_of, (c.id for c in space.ledger.history.stored())))
+                rows = ((key, raw) for key, _, raw in space.cells(b"", highest))
+            else:
+                rows = space.rows(b"")
+            for key, raw in rows:
+                try:
+                    space.codec.decode(key, raw)
+                except CorruptRecordError as error:
+                    yield BadRecord(self.address, str(error), name, key)
+
+    def stats(self) -> BackendStats:
+        counted = super().stats()
+        details = self._patience.call(self._server.details)
+        return BackendStats(counted.address, counted.namespaces, counted.stored_bytes, details)
+
+    # -- plain rows ------------------------------------------------------------------------------
+
+    def _write(self, space: Space, changes: Changes, deletes: list[bytes]) -> None:
+        expires_s = None if changes.ttl_s is None else self._clock() + changes.ttl_s
+        puts = {key: space.codec.encode(key, value, expires_s) for key, value in changes.puts.items()}
+        space.register()
+        while True:
+            with space.ledger.lock:
+                state = space.ledger.state
+            if state.mode == "versioned":
+                # Somebody began to make it versioned and never committed.
+                self._become_plain(space)
+                continue
+            write = functools.partial(
+                self._server.write_plain,
+                space.namespace,
+                puts,
+                deletes,
+                ttl_s=changes.ttl_s,
+                fence=state.fence,
+                exclusive=state.owner is not None,
+            )
+            with nullcontext() if state.owner is None else self._turn(space):
+                if self._patience.call(write):
+                    return
+            space.refresh()
+            self._require_writable(space)
+            if space.ledger.state.fence == state.fence:
+                # Who put this fence up ended before it was up everywhere.
+                space.put_fence_up()
+
+    def _read_plain(self, space: Space, keys: list[bytes]) -> dict[bytes, bytes]:
+        rows = self._patience.call(lambda: self._server.read_plain(space.namespace, keys))
+        now_s = self._clock()
+        found = {}
+        for key in keys:
+            if key in rows:
+                cell = space.codec.decode(key, rows[key])
+                if cell.value is not None and cell.is_alive(now_s):
+                    found[key] = cell.value
+        return found
+
+    def _has_rows(self, space: Space) -> bool:
+        return next(space.live_rows(b"", self._clock), None) is not None
+
+    # -- what a namespace is ---------------------------------------------------------------------
+
+    def _become_versioned(self, space: Space) -> None:
+        holds_keys = UnsupportedError(
+            f"namespace {space.namespace!r} in {self.address} is plain and holds keys: it cannot become "
+            "versioned; commit to another namespace, or drop this one first"
+        )
+        if self._has_rows(space):
+            raise holds_keys
+
+        def follow(number: int) -> State | None:
+            if space.ledger.state.mode == "versioned":
+                return None
+            space.require_owner()
+            return msgspec.structs.replace(space.ledger.state, mode="versioned", fence=number)
+
+        if space.append(follow, fences=True) is not None:
+            if self._has_rows(space):
+                # A write came in before the fence was up.
+                self._become_plain(space)
+                raise holds_keys
+            if next(space.rows(b""), None) is not None:
+                self._patience.call(lambda: self._server.clear_plain(space.namespace))
+
+    def _become_plain(self, space: Space) -> None:
+        def follow(number: int) -> State | None:
+            if space.ledger.is_versioned or space.ledger.state.mode == "plain":
+                return None
+            return msgspec.structs.replace(space.ledger.state, mode="plain", fence=number)
+
+        space.append(follow, fences=True)
+        self._require_writable(space)
+
+    def _require_writable(self, space: Space) -> None:
+        """Raise unless the namespace is plain and nobody else's; what is known is refreshed before that."""
+        if not space.is_loaded:
+            space.refresh()
+        for is_fresh in (False, True):
+            try:
+                with space.ledger.lock:
+                    space.require_owner()
+                    require_plain(space.namespace, space.ledger.is_versioned)
+            except CkptError:
+                if is_fresh:
+                    raise
+                space.refresh()
+            else:
+                return
+
+    def _require_no_version(self, space: Space, version: int | None, commit_id: str | None) -> None:
+        if version is not None or commit_id is not None:
+            if self._has_rows(space):
+                raise versions_need_commits(space.namespace)
+            space.ledger.history.resolve(version, commit_id)
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def _new_stamp(self, namespace: str, above: int) -> int:
+        return self._patience.call(lambda: self._server.new_stamp(namespace, above))
+
+    def _add_commit(
+        self, namespace: str, number: int, record: Record, stamp: int, cells: Mapping[bytes, bytes]
+    ) -> bool:
+        raw = encode_record(record)
+        return self._patience.call(lambda: self._server.commit(namespace, number, raw, stamp, cells))
+
+    def _clean_if_due(self, space: Space) -> None:
+        if self._cleaner.is_due(space, self._clock(), thorough=False):
+            self._cleaner.clean(space)
+
+    # -- owners and life -------------------------------------------------------------------------
+
+    def _release(self, space: Space) -> None:
+        mine, space.claim = space.claim, None
+        if mine is None:
+            return
+
+        def follow(number: int) -> State | None:
+            state = space.ledger.state
+            if state.owner != self._handle or state.epoch != mine:
+                return None
+            return msgspec.structs.replace(state, owner=None, fence=number)
+
+        with self._turn(space):
+            space.append(follow, fences=True)
+
+    @contextmanager
+    def _turn(self, space: Space) -> Iterator[None]:
+        """One exclusive write at a time; who waits for it does not wait for ever either."""
+        if not space.turn.acquire(timeout=2 * self._longest_turn_s):
+            raise BackendUnavailableError(
+                f"another write to namespace {space.namespace!r} in {self.address} has not ended in time; "
+                "try again later"
+            )
+        try:
+            yield
+        finally:
+            space.turn.release()
+
+    def _opened(self, namespace: str) -> Space:
+        check_namespace(namespace)
+        self._require_open()
+        return self._space(namespace)
+
+    def _space(self, namespace: str) -> Space:
+        with self._lock:
+            space = self._spaces.get(namespace)
+            if space is None:
+                space = Space(self._server, namespace, self.address, self._handle, self._patience)
+                self._spaces[namespace] = space
+            return space
+
+    def _require_open(self) -> None:
+        require_open(self._closed, self.address)

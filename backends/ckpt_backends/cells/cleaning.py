@@ -1,0 +1,139 @@
+"""Removing cells that no retained commit shows, at a cost in proportion to what was written since.
+
+What a truncation forgot stays for `grace_s`, for those who still read it. Then the namespace is read once,
+and of each key everything older than what the oldest retained commit shows is removed. That happens when
+the changes since the last time add up to half of the keys, so its cost per change is bounded.
+
+A removal is announced in the ledger first: from then on a commit needs a stamp above the floor, so that no
+cell of a commit still under way is taken for a leftover, and a slow scan of another handle learns of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+
+import msgspec
+
+from ckpt_backends.cells.ledger import State
+from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.server import CellServer
+from ckpt_backends.cells.sight import Sight
+from ckpt_backends.cells.space import Space
+
+_KEYS_AT_ONCE = 500
+
+Cells = list[tuple[int, bytes]]
+"""Cells of one key as (stamp, bytes), newest first."""
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """What was read and what was removed, in bytes of cells."""
+
+    read_bytes: int = 0
+    removed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Somebody who has to go on seeing the same: the oldest commit of a chain, or a running scan."""
+
+    stamp: int
+    sight: Sight
+
+
+class Cleaner:
+    """Removes cells of one namespace after another; every decision is in the ledger before it is acted on."""
+
+    def __init__(self, server: CellServer, patience: Patience, handle: str, grace_s: float) -> None:
+        self._server, self._patience = server, patience
+        self._handle, self._grace_s = handle, grace_s
+
+    def is_due(self, space: Space, now_s: float, *, thorough: bool) -> bool:
+        """Whether enough has gathered (with `thorough`: anything), and long enough ago."""
+        ledger = space.ledger
+        if not ledger.state.truncated_at_s or now_s < ledger.state.truncated_at_s + self._grace_s:
+            return False
+        return ledger.changes > 0 and (thorough or ledger.changes >= ledger.kept // 2)
+
+    def clean(self, space: Space) -> Cleaned:
+        """Remove what no retained commit and no scan of this handle shows."""
+        ledger = space.ledger
+
+        def announce(number: int) -> State:
+            floor = min((ledger.stamp_of(root.id) for root in ledger.roots()), default=0)
+            return msgspec.structs.replace(
+                ledger.whole(),
+                cleaned=number,
+                cleaned_by=self._handle,
+                stamp_floor=max(ledger.state.stamp_floor, floor),
+                changes=0,
+            )
+
+        with ledger.lock:
+            views = [_View(ledger.stamp_of(root.id), ledger.sight(root)) for root in ledger.roots()]
+            retained = {view.stamp for view in views}
+            views += [_View(p.stamp, p.sight) for p in list(space.pins) if p.stamp not in retained]
+        if not views or (len(views) > 1 and not self._server.scans_every_cell):
+            return Cleaned()
+        space.append(announce, fences=False)
+        done, kept = Cleaned(), 0
+        keys = self._keys(space, max(view.stamp for view in views))
+        while chunk := list(islice(keys, _KEYS_AT_ONCE)):
+            if not self._server.scans_every_cell:
+                self._look_below(space, chunk, views[0].sight)
+            doomed: dict[bytes, int] = {}
+            for key, cells in chunk:
+                through = self._doomed(space, key, cells, views)
+                done.read_bytes += sum(len(raw) for _, raw in cells)
+                if through is not None:
+                    doomed[key] = through
+                    done.removed_bytes += sum(len(raw) for stamp, raw in cells if stamp <= through)
+                if through is None or cells[0][0] > through:
+                    kept += 1
+            if doomed:
+                self._remove(space.namespace, doomed)
+        ledger.kept = kept
+        return done
+
+    def _remove(self, namespace: str, doomed: dict[bytes, int]) -> None:
+        self._patience.call(lambda: self._server.remove_cells(namespace, doomed))
+
+    @staticmethod
+    def _keys(space: Space, bound: int) -> Iterator[tuple[bytes, Cells]]:
+        for key, cells in groupby(space.cells(b"", bound), key=itemgetter(0)):
+            yield key, [(stamp, raw) for _, stamp, raw in cells]
+
+    def _look_below(self, space: Space, chunk: list[tuple[bytes, Cells]], sight: Sight) -> None:
+        """Ask for older cells where a scan shows only the newest: down to one below what is seen."""
+        bounds = {key: cells[-1][0] - 1 for key, cells in chunk}
+        waiting = dict(chunk)
+        while bounds:
+            answer = space.newest_cells(bounds)
+            bounds = {}
+            for key, found in answer.items():
+                seen = any(stamp in sight for stamp, _ in waiting[key])
+                waiting[key].append(found)
+                if not seen:
+                    bounds[key] = found[0] - 1
+
+    @staticmethod
+    def _doomed(space: Space, key: bytes, cells: Cells, views: list[_View]) -> int | None:
+        """Up to which stamp the cells of a key can go."""
+        if len(views) > 1:
+            # Whoever descends from a view sees what the view sees, or something newer than the view.
+            needed = min(
+                next((stamp for stamp, _ in cells if stamp in view.sight and stamp <= view.stamp), view.stamp)
+                for view in views
+            )
+            return next((stamp for stamp, _ in cells if stamp < needed), None)
+        shown = next((at for at, (stamp, _) in enumerate(cells) if stamp in views[0].sight), None)
+        if shown is None:
+            return cells[0][0]
+        stamp, raw = cells[shown]
+        if space.codec.decode(key, raw).value is None:
+            return stamp
+        return cells[shown + 1][0] if shown + 1 < len(cells) else None

@@ -1,0 +1,157 @@
+"""One namespace on a server as one handle sees it: its ledger kept up to date, and records added to it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from ckpt.errors import FencedError
+from ckpt.versions import Commit
+from ckpt_backends.cells.codec import CellCodec
+from ckpt_backends.cells.ledger import Ledger, Record, State, encode_record
+from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.server import CellServer
+from ckpt_backends.cells.sight import Sight
+
+RowT = TypeVar("RowT")
+
+
+class Pin:
+    """Held by a scan while it runs, so that this handle removes nothing that the scan still has to read."""
+
+    __slots__ = ("__weakref__", "commit", "number", "sight", "stamp")
+
+    def __init__(self, commit: Commit, stamp: int, sight: Sight, number: int) -> None:
+        self.commit, self.stamp, self.sight, self.number = commit, stamp, sight, number
+
+
+class Space:
+    """The ledger, the codec and the claim of one namespace; no lock is held while the server is asked."""
+
+    def __init__(
+        self, server: CellServer, namespace: str, address: str, handle: str, patience: Patience
+    ) -> None:
+        self.namespace = namespace
+        self.codec = CellCodec(namespace, address)
+        self.ledger = Ledger(namespace, address, handle)
+        self.claim: int | None = None
+        """The epoch of this handle's claim, also after another has taken the namespace over."""
+        self.turn = threading.Lock()
+        """Held during an exclusive write: a server may rely on one batch at a time."""
+        self.pins: weakref.WeakSet[Pin] = weakref.WeakSet()
+        self.is_loaded = False
+        self._is_registered = False
+        self._server, self._patience = server, patience
+        self._address, self._handle = address, handle
+
+    # -- the ledger ------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Take in what others have added to the ledger."""
+        after = self.ledger.number
+        self.ledger.fold(self._patience.call(lambda: self._server.load(self.namespace, after)))
+        self.is_loaded = True
+
+    def register(self) -> None:
+        """Note the namespace on the server before this handle's first write to it."""
+        if not self._is_registered:
+            self._patience.call(lambda: self._server.register(self.namespace))
+            self._is_registered = True
+
+    def append(self, follow: Callable[[int], State | None], *, fences: bool) -> int | None:
+        """Add the state that `follow(number)` makes of the newest view; None if it makes none.
+
+        What `follow` raises is raised. Whoever else adds a record first makes it look again. With `fences`,
+        the fence is up when this returns.
+        """
+        self.register()
+        if not self.is_loaded:
+            self.refresh()
+        while True:
+            with self.ledger.lock:
+                number = self.ledger.number + 1
+                state = follow(number)
+            if state is None:
+                return None
+            record = Record(uuid.uuid4().hex, state=state)
+            raw = encode_record(record)
+            if self._add(number, raw, fences=fences):
+                self.ledger.fold([(number, raw)])
+                break
+            self.refresh()
+            if record.by in self.ledger.names:
+                break
+        if fences:
+            self.put_fence_up()
+        self._patience.call(lambda: self._server.forget(self.namespace, number))
+        return number
+
+    def put_fence_up(self) -> None:
+        """Make sure that the newest fence of the ledger is up; idempotent."""
+        state = self.ledger.state
+        exclusive = state.owner is not None
+        self._patience.call(lambda: self._server.fence(self.namespace, state.fence, exclusive=exclusive))
+
+    def _add(self, number: int, raw: bytes, *, fences: bool) -> bool:
+        return self._patience.call(lambda: self._server.append(self.namespace, number, raw, fences=fences))
+
+    # -- owners ----------------------------------------------------------------------------------
+
+    def require_owner(self) -> None:
+        """Raise FencedError if another handle owns the namespace, or took it from this one."""
+        state = self.ledger.state
+        # A handle that lost its claim stays fenced after the new owner has gone: it may hold old state.
+        if (state.owner is not None) if self.claim is None else self.claim != state.epoch:
+            raise FencedError(
+                f"namespace {self.namespace!r} in {self._address} was claimed by another owner "
+                f"(epoch {state.epoch}); stop writing, or claim() it to take it over"
+            )
+
+    # -- rows and cells --------------------------------------------------------------------------
+
+    def live_rows(self, prefix: bytes, now_s: Callable[[], float]) -> Iterator[tuple[bytes, bytes]]:
+        """The plain rows that have not expired."""
+        for key, raw in self.rows(prefix):
+            cell = self.codec.decode(key, raw)
+            if cell.value is not None and cell.is_alive(now_s()):
+                yield key, cell.value
+
+    def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The plain rows as the server scans them."""
+        return self._begun(lambda: self._server.scan_plain(self.namespace, prefix))
+
+    def visible_cells(self, sight: Sight, bounds: Mapping[bytes, int]) -> dict[bytes, bytes | None]:
+        """The newest cell that `sight` shows of each key; None for a tombstone."""
+        found: dict[bytes, bytes | None] = {}
+        while bounds:
+            hidden = {}
+            for key, (stamp, raw) in self.newest_cells(bounds).items():
+                if stamp in sight:
+                    found[key] = self.codec.decode(key, raw).value
+                elif (lower := sight.at_or_below(stamp - 1)) is not None:
+                    hidden[key] = lower
+            bounds = hidden
+        return found
+
+    def cells(self, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
+        """The cells at or below a stamp, as the server scans them."""
+        return self._begun(lambda: self._server.scan_cells(self.namespace, prefix, bound))
+
+    def newest_cells(self, bounds: Mapping[bytes, int]) -> dict[bytes, tuple[int, bytes]]:
+        """The newest cell of each key at or below its bound, whoever sees it."""
+        return self._patience.call(lambda: self._server.newest_cells(self.namespace, bounds))
+
+    def _begun(self, scan: Callable[[], Iterator[RowT]]) -> Iterator[RowT]:
+        """A scan whose first row is asked for with patience; what fails later has to be begun again."""
+
+        def first() -> tuple[Iterator[RowT], RowT | None]:
+            rows = scan()
+            return rows, next(rows, None)
+
+        rows, head = self._patience.call(first)
+        if head is not None:
+            yield head
+            yield from rows
