@@ -5,17 +5,14 @@ handles may write to one store at once: objects are numbered, each is created on
 every writer has seen all that came before it. Who comes second looks again and repeats its write on top.
 
 The address is `fsspec+PROTOCOL://PLACE?option=…`. Options of `FsspecOptions` are ours; `fs.NAME=value` goes
-to the filesystem as its argument NAME (`true`, `false`, `{…}` and `[…]` are read as JSON, all else is text).
-Credentials are best left to the environment, where every driver looks for them.
+to the filesystem, see `fsspec_filesystems`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import random
-import re
 import secrets
 import threading
 import time
@@ -23,12 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
-import fsspec
 from fsspec.core import strip_protocol
-from fsspec.registry import known_implementations
 
 from ckpt.backend import BackendStats, Capabilities, CompactionReport, RepairReport, require_open
-from ckpt.config import Address, build_options, suggestion
+from ckpt.config import Address, build_options
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, CorruptRecordError, FencedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
@@ -38,13 +33,13 @@ from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.options import check_engine_options
 from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError
-from ckpt_backends.object_requests import LOCAL, Requests
+from ckpt_backends.fsspec_drivers import LOCAL, driver_of
+from ckpt_backends.fsspec_filesystems import FS_OPTION, filesystem_arguments, open_filesystem, shown_options
+from ckpt_backends.object_requests import Requests
 from ckpt_backends.objects import ObjectStorage, Sizes
 
 Answer = TypeVar("Answer")
 
-_FS_OPTION = "fs."
-_EXTRAS = {"s3": "ckpt[s3]", "s3a": "ckpt[s3]"}
 _LONGEST_WAIT_S = 0.1
 _MOST_RACES = 100
 _MOST_LONG_RACES = 10
@@ -80,6 +75,8 @@ class FsspecOptions:
     """A read may miss what other handles have written in this time; 0 asks the store each time."""
     retry_s: float = 10.0
     """How long a failing request is tried again before BackendUnavailableError."""
+    timeout_s: float = 10.0
+    """How long the store may take to answer one request, and one second more for each MiB."""
 
     def __post_init__(self) -> None:
         check_engine_options(self, of="fsspec", least_segment_bytes=4 << 10)
@@ -89,6 +86,8 @@ class FsspecOptions:
         for name in ("cache_bytes", "small_bytes", "grace_s", "stale_s", "retry_s"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"fsspec option {name} is not below 0, got {getattr(self, name)}")
+        if not self.timeout_s > 0:
+            raise ConfigError(f"fsspec option timeout_s is above 0, got {self.timeout_s}")
 
 
 class FsspecBackend(EngineBackend):
@@ -116,13 +115,20 @@ class FsspecBackend(EngineBackend):
         *,
         protocol: str,
         address: str,
+        owns_filesystem: bool = False,
         clock: Callable[[], float] = time.time,
         disk: Disk | None = None,
     ) -> None:
         options = options or FsspecOptions()
-        self._requests = Requests(
-            filesystem, protocol, root, address=address, retry_s=options.retry_s, disk=disk
+        driver = driver_of(
+            filesystem,
+            protocol,
+            root,
+            timeout_s=options.timeout_s,
+            owns_filesystem=owns_filesystem,
+            disk=disk,
         )
+        self._requests = Requests(driver, root, address=address, retry_s=options.retry_s)
         sizes = Sizes(**{f.name: getattr(options, f.name) for f in dataclasses.fields(Sizes)})
         storage = ObjectStorage(self._requests, address, sizes, read_only=options.mode == "read", clock=clock)
         if options.mode == "read":
@@ -152,29 +158,24 @@ class FsspecBackend(EngineBackend):
         """Open the store that an address names; `filesystem=` takes a ready fsspec filesystem instead."""
         seams = {name: extra.pop(name) for name in ("clock", "disk") if name in extra}
         filesystem = extra.pop("filesystem", None)
+        shown = str(Address(address.scheme, address.location, shown_options(address.options)))
         given = {**address.options, **extra}
-        arguments = {n.removeprefix(_FS_OPTION): v for n, v in given.items() if n.startswith(_FS_OPTION)}
-        ours = {n: v for n, v in given.items() if not n.startswith(_FS_OPTION)}
+        ours = {name: value for name, value in given.items() if not name.startswith(FS_OPTION)}
         options = build_options(FsspecOptions, ours, of="fsspec")
         protocol = address.scheme.removeprefix("fsspec").removeprefix("+")
         if not protocol:
-            raise ConfigError(f"{address} names no protocol; write fsspec+PROTOCOL://, such as fsspec+s3://")
+            raise ConfigError(f"{shown} names no protocol; write fsspec+PROTOCOL://, such as fsspec+s3://")
         if not address.path.strip("/") or (protocol in LOCAL and not address.path.startswith("/")):
             example = (
                 "file:///absolute/path (three slashes)" if protocol in LOCAL else f"{protocol}://name/path"
             )
-            raise ConfigError(f"{address} names no place; write fsspec+{example}")
-        if filesystem is None:
-            filesystem = _open_filesystem(protocol, arguments, address)
-        kept = {n: v for n, v in address.options.items() if n.startswith(_FS_OPTION)}
-        return cls(
-            filesystem,
-            strip_protocol(f"{protocol}://{address.path}"),
-            options,
-            protocol=protocol,
-            address=str(Address(address.scheme, address.location, kept)),
-            **seams,
-        )
+            raise ConfigError(f"{shown} names no place; write fsspec+{example}")
+        owns = filesystem is None
+        if owns:
+            arguments = filesystem_arguments(given)
+            filesystem = open_filesystem(protocol, arguments, address=shown, timeout_s=options.timeout_s)
+        root = strip_protocol(f"{protocol}://{address.path}")
+        return cls(filesystem, root, options, protocol=protocol, address=shown, owns_filesystem=owns, **seams)
 
     # -- writing beside others -------------------------------------------------------------------
 
@@ -396,37 +397,3 @@ def _listed(changes: Changes) -> Changes:
     if isinstance(changes.deletes, (bytes, str, list, tuple)):
         return changes
     return dataclasses.replace(changes, deletes=list(changes.deletes))
-
-
-def _open_filesystem(protocol: str, arguments: Mapping[str, Any], address: Address) -> Any:
-    if protocol not in fsspec.available_protocols():
-        raise ConfigError(
-            f"fsspec knows no protocol {protocol!r}; {suggestion(protocol, fsspec.available_protocols())}"
-        )
-    try:
-        # Caches of listings and instances are for datasets that do not change under their reader.
-        return fsspec.filesystem(
-            protocol,
-            use_listings_cache=False,
-            skip_instance_cache=True,
-            **{name: _parsed(value) for name, value in arguments.items()},
-        )
-    except ImportError as error:
-        package = _EXTRAS.get(protocol) or known_implementations[protocol]["class"].partition(".")[0]
-        raise ConfigError(
-            f"fsspec+{protocol} needs a package that is not installed; "
-            f"install it with: pip install '{package}'"
-        ) from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"the filesystem of {address} takes no such options: {error}") from error
-
-
-def _parsed(value: Any) -> Any:
-    if isinstance(value, str) and (
-        value in ("true", "false") or re.fullmatch(r"[{\[].*[}\]]", value, re.DOTALL)
-    ):
-        try:
-            return json.loads(value)
-        except ValueError as error:
-            raise ConfigError(f"an option fs.… that starts with {{ or [ is JSON: {error}") from error
-    return value

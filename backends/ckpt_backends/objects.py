@@ -59,29 +59,35 @@ class Sizes:
 class _Unsynced(Segment):
     """A segment that exists in memory only, and grows."""
 
-    __slots__ = ("_memory", "end", "first_sequence")
+    __slots__ = ("_mutex", "_parts", "end", "first_sequence", "size")
 
     def __init__(self, header: SegmentHeader, seed: int, size: int) -> None:
         self.number, self.seed, self.data_start, self.retired = header.number, seed, header.data_start, False
         self.first_sequence = header.first_sequence
-        self._memory = memoryview(bytearray(size))
-        self.end = 0
-        self.write([header.encode(), secrets.token_bytes(_TOKEN_BYTES)], 0)
+        self.size = size
+        self._mutex = threading.Lock()
+        self._parts = [header.encode(), secrets.token_bytes(_TOKEN_BYTES)]
+        self.end = self.data_start
 
     def __getattr__(self, name: str) -> memoryview:
         if name != "buffer":
             raise AttributeError(name)
-        return self._memory[: self.end]
+        return memoryview(self.data())
 
-    @property
-    def size(self) -> int:
-        return len(self._memory)
+    def data(self) -> bytes:
+        """All of it. Nothing is copied until somebody asks, which is usually the upload."""
+        with self._mutex:
+            if len(self._parts) > 1:
+                self._parts = [b"".join(self._parts)]
+            return self._parts[0]
 
     def write(self, buffers: Buffers, offset: int) -> None:
-        for buffer in buffers:
-            self._memory[offset : offset + len(buffer)] = buffer
-            offset += len(buffer)
-        self.end = offset
+        assert offset == self.end
+        # What its owner could change before it is stored is copied.
+        parts = [buffer if type(buffer) is bytes else bytes(buffer) for buffer in buffers]
+        with self._mutex:
+            self._parts += parts
+            self.end = offset + sum(map(len, parts))
 
 
 class _Stored(Segment):
@@ -286,10 +292,12 @@ class ObjectStorage:
         if self._must_look(segment.number) and max(self._look(), default=0) >= segment.number:
             raise self._lost_race()
         started = time.monotonic()
-        data = bytes(segment.buffer)
+        data = segment.data()
         try:
             self._requests.create(_segment(segment.number), data)
-        except ObjectExistsError:
+        except ObjectExistsError as other:
+            # What the winner has written is read next, on the way to another try.
+            self._remember(segment.number, memoryview(other.data))
             raise self._lost_race() from None
         self._remember(segment.number, memoryview(data))
         self._last = segment.number
@@ -424,6 +432,7 @@ class ObjectStorage:
             self._current = None
             self._cache.clear()
             self._cached = 0
+        self._requests.close()
 
 
 def _segment(number: int) -> str:

@@ -256,7 +256,7 @@ def test_a_missing_driver_is_named_with_its_command() -> None:
 def test_secrets_are_not_shown(tmp_path: Any) -> None:
     address = f"fsspec+file://{tmp_path}/x?fs.secret=hidden&fs.auto_mkdir=true"
     with ckpt.open_backend(address) as backend:
-        assert backend.address == f"fsspec+file://{tmp_path}/x?fs.secret=***&fs.auto_mkdir=true"
+        assert backend.address == f"fsspec+file://{tmp_path}/x?fs.auto_mkdir=true"
         assert "hidden" not in repr(backend)
 
 

@@ -15,7 +15,7 @@ CORE, BACKENDS, BENCH = ROOT / "ckpt", ROOT / "backends" / "ckpt_backends", ROOT
 CORE_LIBRARIES = {"click", "cryptography", "msgspec", "numpy", "pyarrow", "rich", "xxhash", "zstandard"}
 TEST_LIBRARIES = {"hypothesis", "pytest"}
 DRIVERS = {
-    "fsspec": {"fsspec", "s3fs"},
+    "fsspec": {"fsspec", "s3fs", "aiobotocore"},
     "redis": {"redis"},
     "hbase": {"happybase"},
     "cassandra": {"cassandra"},

@@ -1,0 +1,164 @@
+"""S3 through s3fs, with exactly one HTTP request for each request, and a limit of time for each.
+
+s3fs asks more than it was asked: a HEAD before each GET, a LIST after each HEAD that finds nothing, a listing
+of the folder above one that is empty, and five attempts of its own around five of botocore's. Here each
+request is one call of the S3 API (`call_s3`), tried once; trying again is for `Requests`, which knows for how
+long. Objects are never uploaded in parts: one PUT is whole or not there, and leaves nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from aiobotocore.session import AioSession
+from fsspec.exceptions import FSTimeoutError
+
+from ckpt.errors import ConfigError
+from ckpt_backends.fsspec_drivers import LARGEST_BYTES, seconds_for
+
+_DELETED_AT_ONCE = 1000
+_REFUSED = frozenset({"PreconditionFailed", "412"})
+_CREDENTIALS = (
+    "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or fs.profile=NAME) and try again"
+)
+_ADVICE = {
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"), _CREDENTIALS
+    ),
+    **dict.fromkeys(
+        ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"), _CREDENTIALS
+    ),
+    **dict.fromkeys(
+        ("AccessDenied", "AllAccessDisabled", "403"),
+        "check the credentials; they must allow to list the bucket and to get, put and delete below the path",
+    ),
+    **dict.fromkeys(
+        ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301"),
+        'the bucket is elsewhere: name its region with fs.client_kwargs={"region_name":"…"}',
+    ),
+    "RequestTimeTooSkewed": "this host's clock is wrong: set it and try again",
+}
+"""By S3's error code, or by the name of botocore's exception: what trying again does not mend."""
+_WRONG_ADDRESS = {
+    "NoSuchBucket": "there is no such bucket; create it, or correct the address",
+    "InvalidBucketName": "no bucket can have that name; correct the address",
+    "ParamValidationError": "no bucket can have that name; correct the address",
+    "ProfileNotFound": "there is no such profile; correct fs.profile, or create it with: aws configure",
+}
+
+
+class S3Driver:
+    """Requests to S3 or a store that speaks its language."""
+
+    conditional: bool | None = None
+    names_refusals = True
+    local_folder: str | None = None
+
+    def __init__(self, filesystem: Any, *, timeout_s: float, owns_filesystem: bool) -> None:
+        self._fs, self._timeout_s, self._owns = filesystem, timeout_s, owns_filesystem
+        if owns_filesystem:
+            filesystem.retries = 1
+
+    def put(self, path: str, data: bytes, *, only_if_absent: bool) -> None:
+        condition = {"IfNoneMatch": "*"} if only_if_absent else {}
+        self._ask("put_object", path, Body=data, **condition)
+
+    def get(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        limit_s = seconds_for(self._timeout_s, LARGEST_BYTES if end is None else end - start)
+        try:
+            with _translated(path, limit_s):
+                # With a range given, s3fs does not ask for the size first.
+                return bytes(self._fs.cat_file(path, start=start, end=end, timeout=limit_s))
+        except OSError as error:
+            if _code(error) in ("InvalidRange", "416"):
+                return b""  # which no object of ours is: its reader will see that it is damaged
+            raise
+
+    def head(self, path: str) -> None:
+        self._ask("head_object", path)
+
+    def list(self, folder: str) -> dict[str, int]:
+        prefix = self._fs.split_path(f"{folder}/")[1]
+        found: dict[str, int] = {}
+        more: dict[str, str] = {}
+        while True:
+            page = self._ask("list_objects_v2", folder, Prefix=prefix, Delimiter="/", **more)
+            rows = page.get("Contents", ())
+            found.update((row["Key"].removeprefix(prefix), int(row["Size"])) for row in rows)
+            if not page.get("IsTruncated"):
+                return found
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            objects = [{"Key": self._fs.split_path(path)[1]} for path in some]
+            self._ask("delete_objects", some[0], Delete={"Objects": objects, "Quiet": True})
+
+    def remove_leftovers(self, folders: Iterable[str]) -> None:
+        """One PUT leaves nothing."""
+
+    def lasting_advice(self, error: BaseException | None) -> str | None:
+        if error is None:
+            return None
+        return _ADVICE.get(_code(error)) or (_CREDENTIALS if isinstance(error, PermissionError) else None)
+
+    def close(self) -> None:
+        if self._owns:
+            self._owns = False
+            self._fs.close_session(self._fs.loop, self._fs.s3)
+
+    def _ask(self, method: str, path: str, **arguments: Any) -> Any:
+        """One call of the S3 API; s3fs leaves out what it does not take, such as the key of a listing."""
+        bucket, key, _ = self._fs.split_path(path)
+        limit_s = seconds_for(self._timeout_s, len(arguments.get("Body", b"")))
+        with _translated(path, limit_s):
+            return self._fs.call_s3(method, Bucket=bucket, Key=key, timeout=limit_s, **arguments)
+
+
+@contextlib.contextmanager
+def _translated(path: str, limit_s: float) -> Iterator[None]:
+    """S3's own words for what drivers promise to say in Python's."""
+    try:
+        yield
+    except FSTimeoutError as error:
+        raise TimeoutError(f"no answer within {limit_s:g} s") from error
+    except Exception as error:
+        code = _code(error)
+        if code in _REFUSED:
+            raise FileExistsError(path) from error
+        if code in _WRONG_ADDRESS:
+            raise ConfigError(f"s3://{path}: {_WRONG_ADDRESS[code]}") from error
+        raise
+
+
+def _code(error: BaseException) -> str:
+    """S3's error code if the server said one, else what kind of error it is."""
+    for each in (error, error.__cause__):
+        answer = getattr(each, "response", None)
+        if isinstance(answer, Mapping):
+            return str(answer.get("Error", {}).get("Code", ""))
+    return type(error).__name__
+
+
+def s3_arguments(arguments: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """The arguments of an S3FileSystem that answers or fails in bounded time, and is quick to make."""
+    config = {
+        "connect_timeout": timeout_s,
+        "read_timeout": timeout_s,
+        "retries": {"total_max_attempts": 1},
+        **(arguments.get("config_kwargs") or {}),
+    }
+    given = {name: value for name, value in arguments.items() if name not in ("profile", "config_kwargs")}
+    session = AioSession(profile=arguments.get("profile"))
+    # To read the description of the S3 API takes ten times as long as all the rest.
+    session.register_component("data_loader", _api_descriptions())
+    return {"session": session, **given, "config_kwargs": config}
+
+
+@functools.cache
+def _api_descriptions() -> Any:
+    return AioSession().get_component("data_loader")
