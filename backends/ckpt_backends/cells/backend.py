@@ -163,7 +163,7 @@ class CellBackend(Backend):
                 continue
             if stamp <= floor:
                 stamp = self._new_stamp(namespace, floor)
-            record = Record(by, StampedCommit.of(prepared, stamp, number), changes=len(cells))
+            record = Record(by, StampedCommit.of(prepared, number, stamp, len(cells)))
             if self._add_commit(namespace, number, record, stamp, cells):
                 ledger.fold([(number, encode_record(record))])
                 return prepared.id
@@ -215,7 +215,7 @@ class CellBackend(Backend):
             space.require_owner()
             if not self._has_rows(space):
                 return
-        floor = self._new_stamp(namespace, ledger.state.stamp_floor)
+        stamp = self._new_stamp(namespace, ledger.state.stamp_floor)
 
         def follow(number: int) -> State:
             if not ledger.is_versioned:
@@ -225,12 +225,13 @@ class CellBackend(Backend):
                 epoch=state.epoch,
                 owner=state.owner,
                 fence=number,
-                stamp_floor=max(floor, state.stamp_floor),
+                stamp_floor=max(stamp, ledger.highest_stamp, state.stamp_floor),
                 cleaned=state.cleaned,
                 dropped=number,
             )
 
         space.append(follow, fences=True)
+        floor = ledger.state.stamp_floor
         self._patience.call(lambda: self._server.clear_plain(namespace))
         self._patience.call(lambda: self._server.clear_cells(namespace, floor))
 
@@ -296,8 +297,7 @@ class CellBackend(Backend):
             space = self._space(name)
             rows: Iterator[tuple[bytes, bytes]]
             if space.ledger.is_versioned:
-                highest = max(map(space.ledger.stamp_of, (c.id for c in space.ledger.history.stored())))
-                rows = ((key, raw) for key, _, raw in space.cells(b"", highest))
+                rows = ((key, raw) for key, _, raw in space.cells(b"", space.ledger.highest_stamp))
             else:
                 rows = space.rows(b"")
             for key, raw in rows:

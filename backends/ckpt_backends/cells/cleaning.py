@@ -57,7 +57,8 @@ class Cleaner:
         ledger = space.ledger
         if not ledger.state.truncated_at_s or now_s < ledger.state.truncated_at_s + self._grace_s:
             return False
-        return ledger.changes > 0 and (thorough or ledger.changes >= ledger.kept // 2)
+        gathered = ledger.changes - ledger.retained_changes
+        return gathered > 0 and (thorough or gathered >= ledger.kept // 2)
 
     def clean(self, space: Space) -> Cleaned:
         """Remove what no retained commit and no scan of this handle shows."""
@@ -70,7 +71,7 @@ class Cleaner:
                 cleaned=number,
                 cleaned_by=self._handle,
                 stamp_floor=max(ledger.state.stamp_floor, floor),
-                changes=0,
+                changes=ledger.retained_changes,
             )
 
         with ledger.lock:

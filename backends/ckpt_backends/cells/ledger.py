@@ -35,14 +35,16 @@ class StampedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
     base: str | None
     sequence: int
     stamp: int
+    changes: int
+    """How many keys it changes: what a removal of cells may find once it is truncated."""
     replaces: bool = False
     inherited: tuple[tuple[int, int], ...] = ()
     """Of a commit whose ancestors were truncated: the stamps of theirs that it still shows."""
 
     @classmethod
-    def of(cls, commit: Commit, stamp: int, number: int) -> StampedCommit:
+    def of(cls, commit: Commit, number: int, stamp: int, changes: int) -> StampedCommit:
         """The commit under a stamp, as the record of that number adds it."""
-        return cls(commit.id, commit.version, commit.base, number, stamp, replaces=commit.replaces)
+        return cls(commit.id, commit.version, commit.base, number, stamp, changes, commit.replaces)
 
     def commit(self) -> Commit:
         """As the history knows it."""
@@ -85,8 +87,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     by: str
     commit: StampedCommit | None = None
-    changes: int = 0
-    """How many keys the commit changes: what a later cleaning may find."""
     state: State | None = None
 
 
@@ -150,7 +150,7 @@ class Ledger:
                     self._replace(record.state)
                 elif record.commit is not None and number == self.number + 1:
                     self._add(record.commit)
-                    self.changes += record.changes
+                    self.changes += record.commit.changes
                 else:
                     raise CorruptRecordError(
                         f"record {self.number + 1} of the ledger of {self._of} is missing; "
@@ -162,6 +162,11 @@ class Ledger:
     def stamp_of(self, commit_id: CommitId | None) -> int:
         """The stamp of a known commit; 0 for None."""
         return self._stamped[commit_id].stamp if commit_id is not None else 0
+
+    @property
+    def highest_stamp(self) -> int:
+        """The highest stamp of any commit; 0 if there is none."""
+        return max((stamped.stamp for stamped in self._stamped.values()), default=0)
 
     def sight(self, commit: Commit | None) -> Sight:
         """What a reader of this commit sees."""
@@ -182,6 +187,12 @@ class Ledger:
                     self._sights.clear()
                 self._sights[commit.id] = sight
             return sight
+
+    @property
+    def retained_changes(self) -> int:
+        """Those of the changes that are of commits above the oldest retained ones: no removal finds them."""
+        roots = {root.id for root in self.roots()}
+        return sum(stamped.changes for name, stamped in self._stamped.items() if name not in roots)
 
     def roots(self) -> list[Commit]:
         """The oldest commit of every retained chain."""
