@@ -27,14 +27,14 @@ from ckpt.config import Address, build_options
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, CorruptRecordError, FencedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
+from ckpt_backends.fsspec_drivers import LOCAL, driver_of
+from ckpt_backends.fsspec_filesystems import FS_OPTION, filesystem_arguments, open_filesystem, shown_options
 from ckpt_backends.log.contract import EngineBackend
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.options import check_engine_options
 from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError
-from ckpt_backends.fsspec_drivers import LOCAL, driver_of
-from ckpt_backends.fsspec_filesystems import FS_OPTION, filesystem_arguments, open_filesystem, shown_options
 from ckpt_backends.object_requests import Requests
 from ckpt_backends.objects import ObjectStorage, Sizes
 
