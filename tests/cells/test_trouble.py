@@ -9,6 +9,7 @@ import pytest
 
 from ckpt.errors import (
     BackendUnavailableError,
+    ConfigError,
     FencedError,
     UnsupportedError,
     VersionNotFoundError,
@@ -280,3 +281,24 @@ def test_a_scan_that_was_begun_and_forgotten_holds_nothing_up(shelves) -> None:
     backend.commit("store", 2, {b"a": b"2"})
     backend.truncate("store", 2)
     assert cells(shelves) == 1
+
+
+def test_who_opened_it_to_read_writes_nothing(shelves) -> None:
+    writer, reader = shelves.open(), shelves.open(mode="read")
+    writer.put_many("words", {b"a": b"1"})
+    writer.commit("store", 1, {b"a": b"1"})
+    assert reader.namespaces() == ["store", "words"]
+    assert reader.get_many("words", [b"a"]) == reader.get_many("store", [b"a"]) == {b"a": b"1"}
+    for write in (
+        lambda: reader.put_many("words", {b"a": b"2"}),
+        lambda: reader.delete_many("words", [b"a"]),
+        lambda: reader.commit("store", 2, {}),
+        lambda: reader.truncate("store", 1),
+        lambda: reader.drop("words"),
+        lambda: reader.claim("words"),
+        reader.compact,
+    ):
+        with pytest.raises(UnsupportedError, match="mode=read"):
+            write()
+    with pytest.raises(ConfigError, match="mode"):
+        shelves.open(mode="look")

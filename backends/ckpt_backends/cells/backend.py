@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from typing import ClassVar
 
 import msgspec
 
@@ -46,6 +47,9 @@ from ckpt_backends.cells.space import Space
 class CellBackend(Backend):
     """Keeps checkpoints on a server; what a call has acknowledged is as durable as the server's answer."""
 
+    reads_need_mode: ClassVar[bool] = True
+    """Who only reads opens the store with `mode=read`: it must exist, and nothing is ever written."""
+
     def __init__(
         self,
         server: CellServer,
@@ -55,6 +59,7 @@ class CellBackend(Backend):
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.address = address
+        self._reads_only = options.mode == "read"
         self._server, self._clock = server, clock
         self._closing = threading.Event()
         self._closed = False
@@ -76,7 +81,7 @@ class CellBackend(Backend):
 
     def write_many(self, batches: Mapping[str, Changes]) -> None:
         deletes = {name: check_changes(name, changes) for name, changes in batches.items()}
-        self._require_open()
+        self._require_writer()
         spaces = {name: self._space(name) for name in batches}
         for space in spaces.values():
             self._require_writable(space)
@@ -135,6 +140,7 @@ class CellBackend(Backend):
     ) -> CommitId:
         check_namespace(namespace)
         removed = check_commit(puts, deletes)
+        self._require_writer()
         space = self._opened(namespace)
         ledger = space.ledger
         cells = {key: space.codec.encode(key, value) for key, value in puts.items()}
@@ -179,6 +185,7 @@ class CellBackend(Backend):
             return space.ledger.history.copy()
 
     def truncate(self, namespace: str, keep_from: int) -> None:
+        self._require_writer()
         space = self._opened(namespace)
         space.refresh()
         ledger = space.ledger
@@ -208,6 +215,7 @@ class CellBackend(Backend):
         return sorted(found)
 
     def drop(self, namespace: str) -> None:
+        self._require_writer()
         space = self._opened(namespace)
         space.refresh()
         ledger = space.ledger
@@ -236,6 +244,7 @@ class CellBackend(Backend):
         self._patience.call(lambda: self._server.clear_cells(namespace, floor))
 
     def claim(self, namespace: str) -> Epoch:
+        self._require_writer()
         space = self._opened(namespace)
         space.refresh()
 
@@ -281,6 +290,7 @@ class CellBackend(Backend):
 
     def compact(self) -> CompactionReport:
         """Remove cells that nobody can see any more, where the grace for those who read them is over."""
+        self._require_writer()
         started_s = time.monotonic()
         before = after = 0
         for name in self.namespaces():
@@ -467,6 +477,11 @@ class CellBackend(Backend):
                 space = Space(self._server, namespace, self.address, self._handle, self._patience)
                 self._spaces[namespace] = space
             return space
+
+    def _require_writer(self) -> None:
+        self._require_open()
+        if self._reads_only:
+            raise UnsupportedError(f"{self.address} is open for reading; open it without mode=read")
 
     def _require_open(self) -> None:
         require_open(self._closed, self.address)

@@ -11,6 +11,8 @@ from ckpt.errors import ConfigError
 class CellOptions:
     """How long to wait for a server, and how long what was truncated stays for those who still read it."""
 
+    mode: str = "write"
+    """`write`, or `read`: nothing is ever written or created, and the store must exist."""
     timeout_s: float = 10.0
     """The longest that one request to the server may take."""
     retry_s: float = 15.0
@@ -19,6 +21,8 @@ class CellOptions:
     """How long truncated versions stay readable for a scan of another handle; clocks may differ by half."""
 
     def __post_init__(self) -> None:
+        if self.mode not in ("read", "write"):
+            raise ConfigError(f"option mode is read or write, got {self.mode!r}")
         if not self.timeout_s > 0:
             raise ConfigError(f"timeout_s is a positive number of seconds, got {self.timeout_s!r}")
         if not self.retry_s >= 0 or not self.grace_s >= 0:
