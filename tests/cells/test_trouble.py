@@ -213,6 +213,15 @@ def test_a_handle_that_knows_an_older_tip_builds_on_the_newest(shelves) -> None:
     assert dict(other.scan("store", commit_id=branch)) == {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}
 
 
+def test_giving_up_a_claim_keeps_what_was_committed_meanwhile(shelves) -> None:
+    backend = shelves.open()
+    backend.claim("store")
+    for version in (1, 2):
+        backend.commit("store", version, {b"%d" % version: b"1"})
+    backend.release("store")
+    assert dict(backend.scan("store")) == dict(shelves.open().scan("store")) == {b"1": b"1", b"2": b"1"}
+
+
 # -- requests, space, grace ----------------------------------------------------------------------
 
 
@@ -298,7 +307,7 @@ def test_who_opened_it_to_read_writes_nothing(shelves) -> None:
         lambda: reader.claim("words"),
         reader.compact,
     ):
-        with pytest.raises(UnsupportedError, match="mode=read"):
+        with pytest.raises(BackendUnavailableError, match="mode=read"):
             write()
     with pytest.raises(ConfigError, match="mode"):
         shelves.open(mode="look")

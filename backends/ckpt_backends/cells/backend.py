@@ -10,12 +10,10 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from typing import ClassVar
 
 import msgspec
@@ -32,13 +30,15 @@ from ckpt.backend import (
     require_open,
     versions_need_commits,
 )
-from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError, UnsupportedError
+from ckpt.errors import BackendUnavailableError, CorruptRecordError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import History, require_plain
 from ckpt_backends.cells.cleaning import Cleaner
-from ckpt_backends.cells.ledger import Record, StampedCommit, State, encode_record
+from ckpt_backends.cells.commits import Committer
+from ckpt_backends.cells.ledger import State
 from ckpt_backends.cells.options import CellOptions
 from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.plain import PlainRows
 from ckpt_backends.cells.reading import CommitReader
 from ckpt_backends.cells.server import CellServer
 from ckpt_backends.cells.space import Space
@@ -65,7 +65,8 @@ class CellBackend(Backend):
         self._closed = False
         self._handle = uuid.uuid4().hex
         self._patience = Patience(options.retry_s, self._closing)
-        self._longest_turn_s = options.timeout_s + options.retry_s
+        self._rows = PlainRows(server, self._patience, options, address, clock)
+        self._committer = Committer(server, self._patience, self._rows)
         self._cleaner = Cleaner(server, self._patience, self._handle, options.grace_s)
         self._reader = CommitReader(server, options.grace_s)
         self._spaces: dict[str, Space] = {}
@@ -84,10 +85,10 @@ class CellBackend(Backend):
         self._require_writer()
         spaces = {name: self._space(name) for name in batches}
         for space in spaces.values():
-            self._require_writable(space)
+            self._rows.require_writable(space)
         for name, changes in batches.items():
             if changes.puts or deletes[name]:
-                self._write(spaces[name], changes, deletes[name])
+                self._rows.write(spaces[name], changes, deletes[name])
 
     def get_many(
         self,
@@ -100,7 +101,7 @@ class CellBackend(Backend):
         listed = list(dict.fromkeys(check_keys(keys)))
         space = self._opened(namespace)
         if version is None and commit_id is None and space.is_loaded and not space.ledger.is_versioned:
-            found = self._read_plain(space, listed)
+            found = self._rows.read(space, listed)
             if len(found) == len(listed):
                 return found
         # Only a namespace without keys becomes versioned, so where all keys were found, it is plain still.
@@ -108,7 +109,7 @@ class CellBackend(Backend):
         if space.ledger.is_versioned:
             return self._reader.get(space, listed, version, commit_id)
         self._require_no_version(space, version, commit_id)
-        return self._read_plain(space, listed)
+        return self._rows.read(space, listed)
 
     def scan(
         self,
@@ -141,42 +142,7 @@ class CellBackend(Backend):
         check_namespace(namespace)
         removed = check_commit(puts, deletes)
         self._require_writer()
-        space = self._opened(namespace)
-        ledger = space.ledger
-        cells = {key: space.codec.encode(key, value) for key, value in puts.items()}
-        cells.update((key, space.codec.tombstone(key)) for key in removed)
-        by, stamp, is_fresh = uuid.uuid4().hex, 0, False
-        new_id = commit_id if commit_id is not None else uuid.uuid4().hex
-        while True:
-            try:
-                with ledger.lock:
-                    if not ledger.is_versioned:
-                        space.require_owner()
-                    prepared = ledger.history.prepare(version, base, new_id)
-                    number, mode = ledger.number + 1, ledger.state.mode
-                    floor = max(ledger.state.stamp_floor, ledger.stamp_of(prepared.base))
-                    if mode == "plain" and not is_fresh:
-                        raise versions_need_commits(namespace)
-            except CkptError:
-                # What this handle knows may be out of date, and only then is it asked for.
-                if is_fresh:
-                    raise
-                space.refresh()
-                is_fresh = True
-                continue
-            if mode == "plain":
-                self._become_versioned(space)
-                continue
-            if stamp <= floor:
-                stamp = self._new_stamp(namespace, floor)
-            record = Record(by, StampedCommit.of(prepared, number, stamp, len(cells)))
-            if self._add_commit(namespace, number, record, stamp, cells):
-                ledger.fold([(number, encode_record(record))])
-                return prepared.id
-            space.refresh()
-            is_fresh = True
-            if by in ledger.names:
-                return prepared.id
+        return self._committer.commit(self._opened(namespace), version, puts, removed, base, commit_id)
 
     def history(self, namespace: str) -> History:
         space = self._opened(namespace)
@@ -189,7 +155,7 @@ class CellBackend(Backend):
         space = self._opened(namespace)
         space.refresh()
         ledger = space.ledger
-        if not ledger.is_versioned and self._has_rows(space):
+        if not ledger.is_versioned and self._rows.is_any(space):
             raise versions_need_commits(namespace)
         self._clean_if_due(space)
 
@@ -210,7 +176,7 @@ class CellBackend(Backend):
         for name in self._patience.call(self._server.names):
             space = self._space(name)
             space.refresh()
-            if space.ledger.is_versioned or self._has_rows(space):
+            if space.ledger.is_versioned or self._rows.is_any(space):
                 found.append(name)
         return sorted(found)
 
@@ -221,9 +187,9 @@ class CellBackend(Backend):
         ledger = space.ledger
         if not ledger.is_versioned:
             space.require_owner()
-            if not self._has_rows(space):
+            if not self._rows.is_any(space):
                 return
-        stamp = self._new_stamp(namespace, ledger.state.stamp_floor)
+        stamp = self._committer.new_stamp(namespace, ledger.state.stamp_floor)
 
         def follow(number: int) -> State:
             if not ledger.is_versioned:
@@ -251,11 +217,11 @@ class CellBackend(Backend):
         def follow(number: int) -> State:
             require_plain(namespace, space.ledger.is_versioned)
             return msgspec.structs.replace(
-                space.ledger.state, mode="plain", epoch=number, owner=self._handle, fence=number
+                space.ledger.whole(), mode="plain", epoch=number, owner=self._handle, fence=number
             )
 
         # Writes of this handle that are under way belong to the old fence; they end before the new one.
-        with self._turn(space):
+        with self._rows.turn(space):
             epoch = space.append(follow, fences=True)
         assert epoch is not None
         space.claim = epoch
@@ -321,122 +287,17 @@ class CellBackend(Backend):
         details = self._patience.call(self._server.details)
         return BackendStats(counted.address, counted.namespaces, counted.stored_bytes, details)
 
-    # -- plain rows ------------------------------------------------------------------------------
-
-    def _write(self, space: Space, changes: Changes, deletes: list[bytes]) -> None:
-        expires_s = None if changes.ttl_s is None else self._clock() + changes.ttl_s
-        puts = {key: space.codec.encode(key, value, expires_s) for key, value in changes.puts.items()}
-        space.register()
-        while True:
-            with space.ledger.lock:
-                state = space.ledger.state
-            if state.mode == "versioned":
-                # Somebody began to make it versioned and never committed.
-                self._become_plain(space)
-                continue
-            write = functools.partial(
-                self._server.write_plain,
-                space.namespace,
-                puts,
-                deletes,
-                ttl_s=changes.ttl_s,
-                fence=state.fence,
-                exclusive=state.owner is not None,
-            )
-            with nullcontext() if state.owner is None else self._turn(space):
-                if self._patience.call(write):
-                    return
-            space.refresh()
-            self._require_writable(space)
-            if space.ledger.state.fence == state.fence:
-                # Who put this fence up ended before it was up everywhere.
-                space.put_fence_up()
-
-    def _read_plain(self, space: Space, keys: list[bytes]) -> dict[bytes, bytes]:
-        rows = self._patience.call(lambda: self._server.read_plain(space.namespace, keys))
-        now_s = self._clock()
-        found = {}
-        for key in keys:
-            if key in rows:
-                cell = space.codec.decode(key, rows[key])
-                if cell.value is not None and cell.is_alive(now_s):
-                    found[key] = cell.value
-        return found
-
-    def _has_rows(self, space: Space) -> bool:
-        return next(space.live_rows(b"", self._clock), None) is not None
-
-    # -- what a namespace is ---------------------------------------------------------------------
-
-    def _become_versioned(self, space: Space) -> None:
-        holds_keys = UnsupportedError(
-            f"namespace {space.namespace!r} in {self.address} is plain and holds keys: it cannot become "
-            "versioned; commit to another namespace, or drop this one first"
-        )
-        if self._has_rows(space):
-            raise holds_keys
-
-        def follow(number: int) -> State | None:
-            if space.ledger.state.mode == "versioned":
-                return None
-            space.require_owner()
-            return msgspec.structs.replace(space.ledger.state, mode="versioned", fence=number)
-
-        if space.append(follow, fences=True) is not None:
-            if self._has_rows(space):
-                # A write came in before the fence was up.
-                self._become_plain(space)
-                raise holds_keys
-            if next(space.rows(b""), None) is not None:
-                self._patience.call(lambda: self._server.clear_plain(space.namespace))
-
-    def _become_plain(self, space: Space) -> None:
-        def follow(number: int) -> State | None:
-            if space.ledger.is_versioned or space.ledger.state.mode == "plain":
-                return None
-            return msgspec.structs.replace(space.ledger.state, mode="plain", fence=number)
-
-        space.append(follow, fences=True)
-        self._require_writable(space)
-
-    def _require_writable(self, space: Space) -> None:
-        """Raise unless the namespace is plain and nobody else's; what is known is refreshed before that."""
-        if not space.is_loaded:
-            space.refresh()
-        for is_fresh in (False, True):
-            try:
-                with space.ledger.lock:
-                    space.require_owner()
-                    require_plain(space.namespace, space.ledger.is_versioned)
-            except CkptError:
-                if is_fresh:
-                    raise
-                space.refresh()
-            else:
-                return
+    # -- parts -------------------------------------------------------------------------
 
     def _require_no_version(self, space: Space, version: int | None, commit_id: str | None) -> None:
         if version is not None or commit_id is not None:
-            if self._has_rows(space):
+            if self._rows.is_any(space):
                 raise versions_need_commits(space.namespace)
             space.ledger.history.resolve(version, commit_id)
-
-    # -- commits ---------------------------------------------------------------------------------
-
-    def _new_stamp(self, namespace: str, above: int) -> int:
-        return self._patience.call(lambda: self._server.new_stamp(namespace, above))
-
-    def _add_commit(
-        self, namespace: str, number: int, record: Record, stamp: int, cells: Mapping[bytes, bytes]
-    ) -> bool:
-        raw = encode_record(record)
-        return self._patience.call(lambda: self._server.commit(namespace, number, raw, stamp, cells))
 
     def _clean_if_due(self, space: Space) -> None:
         if self._cleaner.is_due(space, self._clock(), thorough=False):
             self._cleaner.clean(space)
-
-    # -- owners and life -------------------------------------------------------------------------
 
     def _release(self, space: Space) -> None:
         mine, space.claim = space.claim, None
@@ -447,23 +308,10 @@ class CellBackend(Backend):
             state = space.ledger.state
             if state.owner != self._handle or state.epoch != mine:
                 return None
-            return msgspec.structs.replace(state, owner=None, fence=number)
+            return msgspec.structs.replace(space.ledger.whole(), owner=None, fence=number)
 
-        with self._turn(space):
+        with self._rows.turn(space):
             space.append(follow, fences=True)
-
-    @contextmanager
-    def _turn(self, space: Space) -> Iterator[None]:
-        """One exclusive write at a time; who waits for it does not wait for ever either."""
-        if not space.turn.acquire(timeout=2 * self._longest_turn_s):
-            raise BackendUnavailableError(
-                f"another write to namespace {space.namespace!r} in {self.address} has not ended in time; "
-                "try again later"
-            )
-        try:
-            yield
-        finally:
-            space.turn.release()
 
     def _opened(self, namespace: str) -> Space:
         check_namespace(namespace)
@@ -481,7 +329,7 @@ class CellBackend(Backend):
     def _require_writer(self) -> None:
         self._require_open()
         if self._reads_only:
-            raise UnsupportedError(f"{self.address} is open for reading; open it without mode=read")
+            raise BackendUnavailableError(f"{self.address} is open for reading; open it without mode=read")
 
     def _require_open(self) -> None:
         require_open(self._closed, self.address)

@@ -34,7 +34,7 @@ class Space:
     def __init__(
         self, server: CellServer, namespace: str, address: str, handle: str, patience: Patience
     ) -> None:
-        self.namespace = namespace
+        self.namespace, self.address = namespace, address
         self.codec = CellCodec(namespace, address)
         self.ledger = Ledger(namespace, address, handle)
         self.claim: int | None = None
@@ -45,7 +45,6 @@ class Space:
         self.is_loaded = False
         self._is_registered = False
         self._server, self._patience = server, patience
-        self._address, self._handle = address, handle
 
     # -- the ledger ------------------------------------------------------------------------------
 
@@ -106,7 +105,7 @@ class Space:
         # A handle that lost its claim stays fenced after the new owner has gone: it may hold old state.
         if (state.owner is not None) if self.claim is None else self.claim != state.epoch:
             raise FencedError(
-                f"namespace {self.namespace!r} in {self._address} was claimed by another owner "
+                f"namespace {self.namespace!r} in {self.address} was claimed by another owner "
                 f"(epoch {state.epoch}); stop writing, or claim() it to take it over"
             )
 

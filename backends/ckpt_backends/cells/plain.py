@@ -1,0 +1,120 @@
+"""Plain namespaces on a server: a write is one request, under the fence that the ledger names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import msgspec
+
+from ckpt.errors import BackendUnavailableError, CkptError
+from ckpt.types import Changes
+from ckpt.versions import require_plain
+from ckpt_backends.cells.ledger import State
+from ckpt_backends.cells.options import CellOptions
+from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.server import CellServer
+from ckpt_backends.cells.space import Space
+
+
+class PlainRows:
+    """Writes and reads the rows of plain namespaces."""
+
+    def __init__(
+        self,
+        server: CellServer,
+        patience: Patience,
+        options: CellOptions,
+        address: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._server, self._patience = server, patience
+        self._longest_turn_s = options.timeout_s + options.retry_s
+        self._address, self._clock = address, clock
+
+    def write(self, space: Space, changes: Changes, deletes: list[bytes]) -> None:
+        """Durably write a batch, or raise FencedError once another has taken the namespace over."""
+        expires_s = None if changes.ttl_s is None else self._clock() + changes.ttl_s
+        puts = {key: space.codec.encode(key, value, expires_s) for key, value in changes.puts.items()}
+        space.register()
+        while True:
+            with space.ledger.lock:
+                state = space.ledger.state
+            if state.mode == "versioned":
+                # Somebody began to make it versioned and never committed.
+                self.become_plain(space)
+                continue
+            write = functools.partial(
+                self._server.write_plain,
+                space.namespace,
+                puts,
+                deletes,
+                ttl_s=changes.ttl_s,
+                fence=state.fence,
+                exclusive=state.owner is not None,
+            )
+            with nullcontext() if state.owner is None else self.turn(space):
+                if self._patience.call(write):
+                    return
+            space.refresh()
+            self.require_writable(space)
+            if space.ledger.state.fence == state.fence:
+                # Who put this fence up ended before it was up everywhere.
+                space.put_fence_up()
+
+    def read(self, space: Space, keys: list[bytes]) -> dict[bytes, bytes]:
+        """The values of those keys that exist and have not expired."""
+        rows = self._patience.call(lambda: self._server.read_plain(space.namespace, keys))
+        now_s = self._clock()
+        found = {}
+        for key in keys:
+            if key in rows:
+                cell = space.codec.decode(key, rows[key])
+                if cell.value is not None and cell.is_alive(now_s):
+                    found[key] = cell.value
+        return found
+
+    def is_any(self, space: Space) -> bool:
+        """Whether the namespace holds a key that has not expired."""
+        return next(space.live_rows(b"", self._clock), None) is not None
+
+    @contextmanager
+    def turn(self, space: Space) -> Iterator[None]:
+        """One exclusive write at a time; who waits for it does not wait for ever either."""
+        if not space.turn.acquire(timeout=2 * self._longest_turn_s):
+            raise BackendUnavailableError(
+                f"another write to namespace {space.namespace!r} in {self._address} has not ended in time; "
+                "try again later"
+            )
+        try:
+            yield
+        finally:
+            space.turn.release()
+
+    def require_writable(self, space: Space) -> None:
+        """Raise unless the namespace is plain and nobody else's; what is known is refreshed before that."""
+        if not space.is_loaded:
+            space.refresh()
+        for is_fresh in (False, True):
+            try:
+                with space.ledger.lock:
+                    space.require_owner()
+                    require_plain(space.namespace, space.ledger.is_versioned)
+            except CkptError:
+                if is_fresh:
+                    raise
+                space.refresh()
+            else:
+                return
+
+    def become_plain(self, space: Space) -> None:
+        """Undo what made a namespace versioned if nothing was ever committed to it."""
+
+        def follow(number: int) -> State | None:
+            if space.ledger.is_versioned or space.ledger.state.mode == "plain":
+                return None
+            return msgspec.structs.replace(space.ledger.whole(), mode="plain", fence=number)
+
+        space.append(follow, fences=True)
+        self.require_writable(space)
