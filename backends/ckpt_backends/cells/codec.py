@@ -59,7 +59,7 @@ class CellCodec:
         self, key: bytes, value: bytes | bytearray | memoryview, expires_s: float | None = None
     ) -> bytes:
         """The bytes to store for a value."""
-        head = _PLAIN_FLAGS if expires_s is None else _EXPIRY.pack(_EXPIRES, int(expires_s * 1000))
+        head = _PLAIN_FLAGS if expires_s is None else _EXPIRY.pack(_EXPIRES, round(expires_s * 1000))
         body = head + value
         check = xxh3_64_intdigest(body, xxh3_64_intdigest(key, self._seed))
         return _FORMAT + check.to_bytes(8, "little") + body
