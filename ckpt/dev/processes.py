@@ -43,11 +43,8 @@ class Process(msgspec.Struct, frozen=True):
     def wait(self, timeout_s: float) -> bool:
         """Whether the process has ended within that time."""
         with self._descriptor() as descriptor:
-            if descriptor is not None:
-                poller = select.poll()
-                poller.register(descriptor, select.POLLIN)
-                if not poller.poll(max(timeout_s, 0) * 1000):
-                    return False
+            if descriptor is not None and not _has_ended(descriptor, timeout_s):
+                return False
         _reap(self.pid)
         return True
 
@@ -61,11 +58,8 @@ class Process(msgspec.Struct, frozen=True):
             return
         try:
             # Only after the descriptor is open: now the number cannot be handed on unnoticed.
-            yield (
-                descriptor
-                if _started_ticks(self.pid) == self.started_ticks and self.boot == _boot()
-                else None
-            )
+            same = _started_ticks(self.pid) == self.started_ticks and self.boot == _boot()
+            yield descriptor if same and not _has_ended(descriptor, 0) else None
         finally:
             os.close(descriptor)
 
@@ -84,8 +78,8 @@ def spawn(command: Sequence[str], *, folder: str, log: str, environment: Mapping
             umask=0o077,
         )
     _children[child.pid] = child
-    # A child that is dead already still has its number until it is reaped, which happens here only.
-    return Process(child.pid, _started_ticks(child.pid, ended_too=True) or 0, _boot())
+    # Should it be dead already, it still has its number until it is reaped, which happens here only.
+    return Process(child.pid, _started_ticks(child.pid), _boot())
 
 
 def terminate(processes: Sequence[Process], *, grace_s: float) -> None:
@@ -115,16 +109,24 @@ def _reap(pid: int) -> None:
         _children.pop(pid, None)
 
 
-def _started_ticks(pid: int, *, ended_too: bool = False) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none, or if it has ended."""
+def _has_ended(descriptor: int, timeout_s: float) -> bool:
+    """Whether all threads of a process have ended within that time, so that its files and ports are closed.
+
+    Its first thread may be a zombie long before that, so the state of the process in /proc says nothing.
+    """
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(max(timeout_s, 0) * 1000))
+
+
+def _started_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; -1 if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name stands in parentheses and may contain anything, also parentheses.
-            fields = file.read().rpartition(b")")[2].split()
+            return int(file.read().rpartition(b")")[2].split()[19])
     except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, started = fields[0], int(fields[19])
-    return started if ended_too or state not in (b"Z", b"X") else None
+        return -1
 
 
 def _boot() -> str:

@@ -75,6 +75,7 @@ class RedisServer(_RedisProgram):
             "save": '""',
             "appendonly": "yes",
             "appendfsync": self._appendfsync,
+            "repl-diskless-sync-delay": "0",  # a replica need not wait for others to join it
         }
         if self._maxmemory is not None:
             directives["maxmemory"] = self._maxmemory

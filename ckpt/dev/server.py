@@ -21,9 +21,9 @@ import msgspec
 
 from ckpt.dev import cache, ports, processes
 from ckpt.dev.processes import Process
+from ckpt.dev.state import State
 from ckpt.errors import BackendUnavailableError, ConfigError
 
-_STATE = "server.json"
 _PORT_ATTEMPTS = 3
 _TAIL_BYTES = 64 << 10
 _REASON = re.compile(
@@ -31,14 +31,6 @@ _REASON = re.compile(
     re.IGNORECASE,
 )
 _NO_REASON = re.compile(r"^\s*(at |\.\.\. \d+ )")
-
-
-class _State(msgspec.Struct):
-    ports: dict[str, int] = {}
-    written: str = ""
-    """The hash of the configuration files as they were written."""
-    answered: bool = False
-    processes: dict[str, Process] = {}
 
 
 class Server(abc.ABC):
@@ -130,7 +122,7 @@ class Server(abc.ABC):
                 self._wait(report, cancelled or threading.Event())
             except BaseException:
                 processes.kill(started)
-                taken = any(not ports.is_free(port) for port in self._state().ports.values())
+                taken = any(not ports.is_free(port) for port in State.load(self.folder).ports.values())
                 if chosen and taken and attempt < _PORT_ATTEMPTS and not self._living():
                     continue  # between choosing a port and listening on it, somebody else was faster
                 raise
@@ -166,10 +158,10 @@ class Server(abc.ABC):
     @property
     def _has_answered(self) -> bool:
         """Whether it ever has, so that there is nothing left to set up."""
-        return self._state().answered
+        return State.load(self.folder).answered
 
     def _port(self, name: str) -> int:
-        chosen = self._state().ports
+        chosen = State.load(self.folder).ports
         if name not in chosen:
             raise ConfigError(f"{self.kind} in {self.folder} has no port before it is started")
         return chosen[name]
@@ -184,11 +176,11 @@ class Server(abc.ABC):
         return [process for role, process in self._living().items() if not roles or role in roles]
 
     def _living(self) -> dict[str, Process]:
-        return {role: process for role, process in self._state().processes.items() if process.alive}
+        return State.load(self.folder).living()
 
     def _choose_ports(self, *, may_move: bool) -> bool:
         """Choose ports unless there are some that will do; whether it did."""
-        state = self._state()
+        state = State.load(self.folder)
         if state.ports:
             if self._living():
                 return False
@@ -203,7 +195,7 @@ class Server(abc.ABC):
         while len(chosen) < len(self.port_names):
             chosen.add(ports.free_port())
         state.ports = dict(zip(self.port_names, chosen, strict=True))
-        self._save(state)
+        state.save(self.folder)
         return True
 
     def _launch(self, report: cache.Report) -> list[Process]:
@@ -221,22 +213,22 @@ class Server(abc.ABC):
                 os.replace(log, f"{log}.old")
             process = processes.spawn(command, folder=self.folder, log=log, environment=self._environment())
             started.append(process)
-            state = self._state()
+            state = State.load(self.folder)
             state.processes[role] = process
-            self._save(state)
+            state.save(self.folder)
         return started
 
     def _configure(self) -> None:
         files = self._files()
         digest = hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()
-        state = self._state()
+        state = State.load(self.folder)
         # Some servers change their own configuration (a failover does): what we have written already stays.
         if state.written != digest or not all(os.path.exists(self._path(name)) for name in files):
             for name, content in files.items():
                 os.makedirs(os.path.dirname(self._path(name)), mode=0o700, exist_ok=True)
                 cache.write_file(self._path(name), content)
             state.written = digest
-            self._save(state)
+            state.save(self.folder)
 
     def _wait(self, report: cache.Report, cancelled: threading.Event) -> None:
         report("waiting until it answers")
@@ -257,9 +249,9 @@ class Server(abc.ABC):
                 raise BackendUnavailableError(f"{self.kind} was not started: interrupted")
             pause_s = min(pause_s * 1.5, 0.25)
         if not self._has_answered:
-            state = self._state()
+            state = State.load(self.folder)
             state.answered = True
-            self._save(state)
+            state.save(self.folder)
 
     def _reason(self, role: str) -> str:
         """The line of the log that most likely says why the process ended."""
@@ -272,13 +264,3 @@ class Server(abc.ABC):
         lines = [line.strip() for line in lines if line.strip() and not _NO_REASON.match(line)]
         telling = [line for line in lines if _REASON.search(line)]
         return (telling or lines or ["it has not said why"])[-1][:300].rstrip(".")
-
-    def _state(self) -> _State:
-        try:
-            with open(self._path(_STATE), "rb") as file:
-                return msgspec.json.decode(file.read(), type=_State)
-        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-            return _State()
-
-    def _save(self, state: _State) -> None:
-        cache.write_file(self._path(_STATE), msgspec.json.encode(state).decode())

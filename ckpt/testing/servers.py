@@ -28,9 +28,10 @@ from typing import Any
 from ckpt.dev import MissingToolError, Server
 from ckpt.dev.fleet import Lease
 from ckpt.dev.kinds import server
+from ckpt.dev.lifeline import Lifeline
 
 _leases: dict[str, Lease] = {}
-_own: list[Server] = []
+_own = Lifeline()
 
 
 def server_address(name: str) -> str:
@@ -52,15 +53,14 @@ def own_server(name: str, folder: str | os.PathLike[str], **settings: Any) -> Se
     """
     one = server(name, folder, **settings)
     with _skipped_if_missing():
-        one.start()
-    _own.append(one)
-    return one
+        one.prepare()
+    _own.hold(one.folder)
+    return one.start()
 
 
 def release_servers() -> None:
     """End the use of every server: what this process has started, and nobody else uses, is stopped."""
-    while _own:
-        _own.pop().kill()
+    _own.cut()
     while _leases:
         _leases.popitem()[1].release()
 
