@@ -46,7 +46,10 @@ _BUILTIN: dict[str, Registered] = {
     "file": Registered("ckpt_backends.file:FileBackend"),
     "log": Registered("ckpt_backends.log:LogBackend"),
     "fsspec": Registered("ckpt_backends.fsspec:FsspecBackend"),
+    "redis": Registered("ckpt_backends.redis:RedisBackend", extra="redis"),
 }
+_ALIASES = {"rediss": "redis"}
+"""Schemes that say how to speak to a server that has a scheme already."""
 
 
 def schemes() -> list[str]:
@@ -74,8 +77,8 @@ def open_backend(address: str, **extra: Any) -> Backend:
 
 
 def load_factory(scheme: str) -> BackendFactory:
-    """The class behind a scheme, imported now. `fsspec+PROTOCOL` belongs to `fsspec`."""
-    name = "fsspec" if scheme.startswith("fsspec+") else scheme
+    """The class behind a scheme, imported now. `fsspec+PROTOCOL` belongs to `fsspec`, `rediss` to `redis`."""
+    name = "fsspec" if scheme.startswith("fsspec+") else _ALIASES.get(scheme, scheme)
     if registered := _BUILTIN.get(name):
         return _import(name, registered)
     found: tuple[EntryPoint, ...] = tuple(entry_points(group=ENTRY_POINT_GROUP, name=name))

@@ -1,0 +1,172 @@
+"""Cells on Redis, and the ledger that makes them count: a commit is one transaction, all of it or nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+from ckpt_backends.redis.layout import (
+    Layout,
+    after,
+    cells_up_to,
+    escaped,
+    split_cell_name,
+    stamp_suffix,
+    starting_with,
+)
+from ckpt_backends.redis.link import Command
+from ckpt_backends.redis.requests import Requests, in_parts, script
+from ckpt_backends.redis.rows import FIRST_PAGE_ROWS, PAGE_BYTES, PAGE_ROWS
+from ckpt_backends.redis.scripts import (
+    CLEAR_CELLS,
+    COMMITTED,
+    FORGET,
+    LOAD,
+    NEWEST_CELLS,
+    PAGE,
+    REMOVE_CELLS,
+    RESERVE_STAMPS,
+    WROTE_CELLS,
+)
+
+_KEYS_AT_ONCE = 1000
+"""Redis does nothing else while a script runs."""
+_STAMPS_AT_ONCE = 1000
+
+
+class Ledgers:
+    """The ledger of every namespace: numbered records, and stamps that are given once."""
+
+    def __init__(self, requests: Requests, layout: Layout) -> None:
+        self._requests, self._layout = requests, layout
+        self._stamps: dict[str, tuple[int, int]] = {}
+        """The last stamp that was used, and the last that is reserved, by namespace."""
+        self._lock = threading.Lock()
+
+    def load(self, namespace: str, after_number: int) -> list[tuple[int, bytes]]:
+        """The records above a number."""
+        ledger = self._layout.ledger(namespace)
+        ((first, records),) = self._requests.read(ledger, script(LOAD, [ledger], [b"%d" % after_number]))
+        return [(number, raw) for number, raw in enumerate(records, first) if raw is not None]
+
+    def forget(self, namespace: str, below: int) -> None:
+        """Remove the records below a number."""
+        ledger = self._layout.ledger(namespace)
+        self._requests.write(ledger, script(FORGET, [ledger], [b"%d" % below]))
+
+    def new_stamp(self, namespace: str, above: int) -> int:
+        """A stamp that nobody else gets; the server is asked for many at once."""
+        with self._lock:
+            used, reserved = self._stamps.get(namespace, (0, 0))
+            if above < reserved and used < reserved:
+                stamp = max(used, above) + 1
+                self._stamps[namespace] = stamp, reserved
+                return stamp
+        ledger = self._layout.ledger(namespace)
+        arguments = [b"%d" % above, b"%d" % _STAMPS_AT_ONCE]
+        (before,) = self._requests.write(ledger, script(RESERVE_STAMPS, [ledger], arguments))
+        stamp = int(before) + 1
+        with self._lock:
+            self._stamps[namespace] = stamp, stamp + _STAMPS_AT_ONCE - 1
+        return stamp
+
+
+class Cells:
+    """The cells of every namespace."""
+
+    def __init__(self, requests: Requests, layout: Layout) -> None:
+        self._requests, self._layout = requests, layout
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def commit(
+        self, namespace: str, number: int, record: bytes, stamp: int, cells: Mapping[bytes, bytes]
+    ) -> bool:
+        """Write cells and add the record that makes them count; neither, if the number is not the next."""
+        ledger = self._layout.ledger(namespace)
+        named = _named(cells, stamp)
+        self._requests.require_storable(namespace, named)
+        *early, last = in_parts(named)
+        for part in early:
+            self._write_part(namespace, stamp, part)
+        arguments = [b"%d" % number, record, b"%d" % stamp, *last]
+        end = script(COMMITTED, [ledger, *self._layout.cells(namespace)], arguments)
+        return bool(self._requests.transact(ledger, *self._put(namespace, last), end)[-1])
+
+    def write(self, namespace: str, stamp: int, cells: Mapping[bytes, bytes]) -> None:
+        """Write cells that nothing makes count yet."""
+        named = _named(cells, stamp)
+        self._requests.require_storable(namespace, named)
+        for part in in_parts(named):
+            self._write_part(namespace, stamp, part)
+
+    def _write_part(self, namespace: str, stamp: int, named: Mapping[bytes, bytes]) -> None:
+        ledger = self._layout.ledger(namespace)
+        end = script(WROTE_CELLS, [ledger, *self._layout.cells(namespace)], [b"%d" % stamp, *named])
+        self._requests.transact(ledger, *self._put(namespace, named), end)
+
+    def _put(self, namespace: str, named: Mapping[bytes, bytes]) -> list[Command]:
+        if not named:
+            return []
+        return [[b"HSET", self._layout.cells(namespace)[0], *(x for item in named.items() for x in item)]]
+
+    def remove(self, namespace: str, through: Mapping[bytes, int]) -> None:
+        """Remove the cells of each key up to and including a stamp."""
+        keys = self._layout.cells(namespace)
+        ranges = [cells_up_to(key, stamp)[0] for key, stamp in through.items()]
+        for at in range(0, len(ranges), _KEYS_AT_ONCE):
+            self._requests.write(keys[0], script(REMOVE_CELLS, keys, ranges[at : at + _KEYS_AT_ONCE]))
+
+    def clear(self, namespace: str, through: int) -> None:
+        """Remove every cell up to and including a stamp."""
+        ledger, (cells, order) = self._layout.ledger(namespace), self._layout.cells(namespace)
+        (done,) = self._requests.write(ledger, script(CLEAR_CELLS, [ledger, cells, order], [b"%d" % through]))
+        start = b"-"
+        while not done:
+            limit = [b"LIMIT", b"0", b"%d" % _KEYS_AT_ONCE]
+            (names,) = self._requests.read(ledger, [b"ZRANGEBYLEX", order, start, b"+", *limit])
+            doomed = [name for name in names if split_cell_name(name)[1] <= through]
+            if doomed:
+                self._requests.transact(ledger, [b"HDEL", cells, *doomed], [b"ZREM", order, *doomed])
+            if not names:
+                return
+            start = after(names[-1])
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def newest(self, namespace: str, bounds: Mapping[bytes, int]) -> dict[bytes, tuple[int, bytes]]:
+        """For each key that has one: its newest cell at or below a stamp."""
+        if not bounds:
+            return {}
+        keys = self._layout.cells(namespace)
+        ranges = [cells_up_to(key, stamp)[0] for key, stamp in bounds.items()]
+        chunks = [ranges[at : at + _KEYS_AT_ONCE] for at in range(0, len(ranges), _KEYS_AT_ONCE)]
+        found = {}
+        for names, values in self._requests.read(keys[0], *(script(NEWEST_CELLS, keys, c) for c in chunks)):
+            for name, value in zip(names, values, strict=True):
+                if value is not None:
+                    key, stamp = split_cell_name(name)
+                    found[key] = stamp, value
+        return found
+
+    def scan(self, namespace: str, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
+        """Every cell at or below a stamp of keys with a prefix: in the order of the keys, newest first."""
+        keys = self._layout.cells(namespace)
+        start, end = starting_with(escaped(prefix))
+        wanted = FIRST_PAGE_ROWS
+        while True:
+            limits = [b"%d" % wanted, b"%d" % PAGE_BYTES, b""]
+            ((_, names, values),) = self._requests.read(keys[0], script(PAGE, keys, [start, end, *limits]))
+            for name, value in zip(names, values, strict=True):
+                key, stamp = split_cell_name(name)
+                if stamp <= bound and value is not None:
+                    yield key, stamp, value
+            if not names:
+                return
+            start = after(names[-1])
+            wanted = min(4 * wanted, PAGE_ROWS)
+
+
+def _named(cells: Mapping[bytes, bytes], stamp: int) -> dict[bytes, bytes]:
+    suffix = stamp_suffix(stamp)
+    return {escaped(key) + suffix: raw for key, raw in cells.items()}

@@ -1,0 +1,92 @@
+"""Requests to Redis: a write counts once enough replicas have it, and none is larger than Redis takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt.errors import UnsupportedError, shown_key
+from ckpt_backends.cells import NotNowError
+from ckpt_backends.redis.link import Command, Link
+
+_LARGEST_REQUEST_BYTES = 256 << 20
+"""Redis gives up a connection whose request is larger than a gigabyte."""
+
+
+def script(text: str, keys: Sequence[bytes], arguments: Sequence[bytes] = ()) -> Command:
+    """The command that runs a script."""
+    return [b"EVAL", text.encode(), b"%d" % len(keys), *keys, *arguments]
+
+
+def in_parts(
+    items: Mapping[bytes, bytes], most_bytes: int = _LARGEST_REQUEST_BYTES
+) -> Iterator[Mapping[bytes, bytes]]:
+    """The items in as few requests as Redis allows: one, unless there are hundreds of megabytes.
+
+    Examples
+    --------
+    >>> [list(part) for part in in_parts({b"a": b"12", b"b": b"34", b"c": b"5"}, 4)]
+    [[b'a'], [b'b', b'c']]
+    """
+    if sum(map(len, items.values())) + sum(map(len, items)) <= most_bytes:
+        yield items
+        return
+    part: dict[bytes, bytes] = {}
+    part_bytes = 0
+    for key, value in items.items():
+        size = len(key) + len(value)
+        if part and part_bytes + size > most_bytes:
+            yield part
+            part, part_bytes = {}, 0
+        part[key] = value
+        part_bytes += size
+    yield part
+
+
+class Requests:
+    """Reads and writes through a link; a write returns when as many replicas have it as were asked for."""
+
+    def __init__(self, link: Link, *, wait: int, wait_timeout_s: float, largest_value_bytes: int) -> None:
+        self._link, self._wait, self._largest_value_bytes = link, wait, largest_value_bytes
+        self._wait_timeout_s = wait_timeout_s
+        self._waiting: list[Command] = (
+            [[b"WAIT", b"%d" % wait, b"%d" % max(1, int(wait_timeout_s * 1000))]] if wait else []
+        )
+        self.at = link.at
+
+    def read(self, key: bytes, *commands: Command) -> list[Any]:
+        """The answers to commands that change nothing."""
+        return self._link.ask(key, *commands)
+
+    def write(self, key: bytes, *commands: Command) -> list[Any]:
+        """The answers to commands that may change something, once that is replicated."""
+        answers = self._link.ask(key, *commands, *self._waiting)
+        if self._waiting:
+            have = answers.pop()
+            if have < self._wait:
+                raise NotNowError(
+                    f"{have} of {self._wait} replicas have confirmed a write to {self.at} within "
+                    f"{self._wait_timeout_s:g} s; it may be there or not: check the replicas, or lower wait="
+                )
+        return answers
+
+    def transact(self, key: bytes, *commands: Command) -> list[Any]:
+        """The answers to commands that happen all together or not at all, once that is replicated."""
+        if len(commands) == 1:
+            return self.write(key, *commands)
+        answers = self.write(key, [b"MULTI"], *commands, [b"EXEC"])
+        done = answers[-1]
+        assert isinstance(done, list)
+        return done
+
+    def require_storable(self, namespace: str, items: Mapping[bytes, bytes]) -> None:
+        """Raise if a value is larger than the server takes, before anything is sent."""
+        most = self._largest_value_bytes
+        if sum(map(len, items.values())) < most:
+            return
+        for key, value in items.items():
+            if max(len(value), len(key)) >= most:
+                raise UnsupportedError(
+                    f"key {shown_key(key)} of namespace {namespace!r} has {len(value):,} bytes, and "
+                    f"{self.at} takes less than {most:,}; split the state, or raise its proto-max-bulk-len"
+                )
