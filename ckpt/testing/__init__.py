@@ -5,6 +5,8 @@
 - `RecordingDisk` and `crash_states`: what a directory may look like after a power failure at any instant.
 - `FaultyDisk` and `each_fault`: every system call fails once.
 - `survives_crashes` and `survives_faults`: both of these for a whole scenario, in one call.
+- `TcpProxy`: delays, cuts, half-closes and freezes connections between a client and a real server.
+- `server_address` and `own_server`: real servers, shared or for one test alone.
 - `FaultyBackend`, `SlowBackend`, `RecordingBackend`, `SilentBackend`: backends that misbehave on request.
 
 Only the first two need pytest and Hypothesis, which are imported when they are asked for.
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from ckpt.testing.crashes import CrashState, crash_states
     from ckpt.testing.disk import Operation, RecordingDisk
     from ckpt.testing.faults import Fault, FaultyDisk, each_fault
+    from ckpt.testing.proxy import TcpProxy
+    from ckpt.testing.servers import own_server, server_address
     from ckpt.testing.stateful import backend_machine
     from ckpt.testing.survival import observe, survives_crashes, survives_faults
 
@@ -54,10 +58,13 @@ __all__ = [
     "RecordingDisk",
     "SilentBackend",
     "SlowBackend",
+    "TcpProxy",
     "backend_machine",
     "crash_states",
     "each_fault",
     "observe",
+    "own_server",
+    "server_address",
     "survives_crashes",
     "survives_faults",
 ]
@@ -74,10 +81,13 @@ _HOME = {
     "RecordingDisk": "disk",
     "SilentBackend": "backends",
     "SlowBackend": "backends",
+    "TcpProxy": "proxy",
     "backend_machine": "stateful",
     "crash_states": "crashes",
     "each_fault": "faults",
     "observe": "survival",
+    "own_server": "servers",
+    "server_address": "servers",
     "survives_crashes": "survival",
     "survives_faults": "survival",
 }
