@@ -15,7 +15,7 @@ from ckpt_backends.redis.layout import (
     starting_with,
 )
 from ckpt_backends.redis.link import Command
-from ckpt_backends.redis.requests import Requests, in_parts, script
+from ckpt_backends.redis.requests import Requests, add_members, script, set_fields
 from ckpt_backends.redis.rows import FIRST_PAGE_ROWS, PAGE_BYTES, PAGE_ROWS
 from ckpt_backends.redis.scripts import (
     CLEAR_CELLS,
@@ -23,10 +23,11 @@ from ckpt_backends.redis.scripts import (
     FORGET,
     LOAD,
     NEWEST_CELLS,
+    NOTE_STAMP,
     PAGE,
+    PARK_CELLS,
     REMOVE_CELLS,
     RESERVE_STAMPS,
-    WROTE_CELLS,
 )
 
 _KEYS_AT_ONCE = 1000
@@ -83,32 +84,33 @@ class Cells:
         self, namespace: str, number: int, record: bytes, stamp: int, cells: Mapping[bytes, bytes]
     ) -> bool:
         """Write cells and add the record that makes them count; neither, if the number is not the next."""
-        ledger = self._layout.ledger(namespace)
-        named = _named(cells, stamp)
-        self._requests.require_storable(namespace, named)
-        *early, last = in_parts(named)
-        for part in early:
-            self._write_part(namespace, stamp, part)
-        arguments = [b"%d" % number, record, b"%d" % stamp, *last]
-        end = script(COMMITTED, [ledger, *self._layout.cells(namespace)], arguments)
-        return bool(self._requests.transact(ledger, *self._put(namespace, last), end)[-1])
+        *early, last = self._requests.parts(namespace, _named(cells, stamp))
+        return all(self._add(namespace, number, stamp, part) for part in early) and self._add(
+            namespace, number, stamp, last, record
+        )
+
+    def _add(
+        self, namespace: str, number: int, stamp: int, named: Mapping[bytes, bytes], *record: bytes
+    ) -> bool:
+        keys = [self._layout.ledger(namespace), *self._layout.cells(namespace)]
+        keys += self._layout.parked_cells(namespace)
+        arguments = [b"%d" % number, b"%d" % stamp, *record]
+        end = script(COMMITTED, keys, arguments)
+        if not named:
+            return bool(self._requests.write(keys[0], end)[0])
+        begin = script(PARK_CELLS, keys, arguments[:1])
+        return bool(self._requests.transact(keys[0], begin, *self._put(namespace, named), end)[-1])
 
     def write(self, namespace: str, stamp: int, cells: Mapping[bytes, bytes]) -> None:
         """Write cells that nothing makes count yet."""
-        named = _named(cells, stamp)
-        self._requests.require_storable(namespace, named)
-        for part in in_parts(named):
-            self._write_part(namespace, stamp, part)
-
-    def _write_part(self, namespace: str, stamp: int, named: Mapping[bytes, bytes]) -> None:
         ledger = self._layout.ledger(namespace)
-        end = script(WROTE_CELLS, [ledger, *self._layout.cells(namespace)], [b"%d" % stamp, *named])
-        self._requests.transact(ledger, *self._put(namespace, named), end)
+        for part in self._requests.parts(namespace, _named(cells, stamp)):
+            end = script(NOTE_STAMP, [ledger], [b"%d" % stamp])
+            self._requests.transact(ledger, *self._put(namespace, part), end)
 
     def _put(self, namespace: str, named: Mapping[bytes, bytes]) -> list[Command]:
-        if not named:
-            return []
-        return [[b"HSET", self._layout.cells(namespace)[0], *(x for item in named.items() for x in item)]]
+        cells, order = self._layout.cells(namespace)
+        return [set_fields(cells, named), add_members(order, named)] if named else []
 
     def remove(self, namespace: str, through: Mapping[bytes, int]) -> None:
         """Remove the cells of each key up to and including a stamp."""

@@ -97,6 +97,10 @@ class Layout:
         """Cells and their order."""
         return self._key(namespace, "cells"), self._key(namespace, "cellorder")
 
+    def parked_cells(self, namespace: str) -> tuple[bytes, bytes]:
+        """Where both step aside within a transaction that is refused; nobody ever sees them there."""
+        return self._key(namespace, "cells:aside"), self._key(namespace, "cellorder:aside")
+
     def _key(self, namespace: str, what: str) -> bytes:
         return f"{self._prefix}:{{{quote(namespace, safe='')}}}:{what}".encode()
 

@@ -11,6 +11,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from redis.backoff import NoBackoff
@@ -28,6 +29,7 @@ Command = Sequence[bytes]
 
 _MOST_CONNECTIONS = 10_000
 _READ_BYTES = 256 << 10
+_HEAD = b"\r\n$%d\r\n".__mod__
 
 
 def packed(commands: Iterable[Command]) -> bytes:
@@ -40,9 +42,10 @@ def packed(commands: Iterable[Command]) -> bytes:
     """
     parts: list[bytes] = []
     for arguments in commands:
-        parts.append(b"*%d\r\n" % len(arguments))
-        for argument in arguments:
-            parts += (b"$%d\r\n" % len(argument), argument, b"\r\n")
+        parts.append(b"*%d" % len(arguments))
+        # Nothing here loops in Python: a batch has thousands of arguments.
+        parts += chain.from_iterable(zip(map(_HEAD, map(len, arguments)), arguments, strict=True))
+        parts.append(b"\r\n")
     return b"".join(parts)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from ckpt.errors import UnsupportedError, shown_key
@@ -18,19 +19,24 @@ def script(text: str, keys: Sequence[bytes], arguments: Sequence[bytes] = ()) ->
     return [b"EVAL", text.encode(), b"%d" % len(keys), *keys, *arguments]
 
 
-def in_parts(
-    items: Mapping[bytes, bytes], most_bytes: int = _LARGEST_REQUEST_BYTES
-) -> Iterator[Mapping[bytes, bytes]]:
-    """The items in as few requests as Redis allows: one, unless there are hundreds of megabytes.
+def set_fields(key: bytes, items: Mapping[bytes, bytes]) -> Command:
+    """The command that puts items into a hash."""
+    return [b"HSET", key, *chain.from_iterable(items.items())]
+
+
+def add_members(key: bytes, names: Iterable[bytes]) -> Command:
+    """The command that puts names into a sorted set: one score for all, so in the order of their bytes."""
+    return [b"ZADD", key, *chain.from_iterable(zip(repeat(b"0"), names))]
+
+
+def in_parts(items: Mapping[bytes, bytes], most_bytes: int) -> Iterator[Mapping[bytes, bytes]]:
+    """The items in as few parts of at most so many bytes as their order allows.
 
     Examples
     --------
-    >>> [list(part) for part in in_parts({b"a": b"12", b"b": b"34", b"c": b"5"}, 4)]
+    >>> [list(part) for part in in_parts({b"a": b"12", b"b": b"34", b"c": b"5"}, 5)]
     [[b'a'], [b'b', b'c']]
     """
-    if sum(map(len, items.values())) + sum(map(len, items)) <= most_bytes:
-        yield items
-        return
     part: dict[bytes, bytes] = {}
     part_bytes = 0
     for key, value in items.items():
@@ -79,14 +85,19 @@ class Requests:
         assert isinstance(done, list)
         return done
 
-    def require_storable(self, namespace: str, items: Mapping[bytes, bytes]) -> None:
-        """Raise if a value is larger than the server takes, before anything is sent."""
+    def parts(self, namespace: str, items: Mapping[bytes, bytes]) -> list[Mapping[bytes, bytes]]:
+        """The items in as few requests as Redis allows: one, unless there are hundreds of megabytes.
+
+        Raises if one is larger than the server takes.
+        """
         most = self._largest_value_bytes
-        if sum(map(len, items.values())) < most:
-            return
+        total = sum(map(len, items.values())) + sum(map(len, items))
+        if total < most and total <= _LARGEST_REQUEST_BYTES:
+            return [items]
         for key, value in items.items():
             if max(len(value), len(key)) >= most:
                 raise UnsupportedError(
                     f"key {shown_key(key)} of namespace {namespace!r} has {len(value):,} bytes, and "
                     f"{self.at} takes less than {most:,}; split the state, or raise its proto-max-bulk-len"
                 )
+        return list(in_parts(items, _LARGEST_REQUEST_BYTES))

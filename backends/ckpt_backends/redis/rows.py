@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 from ckpt_backends.cells import NotNowError
 from ckpt_backends.redis.layout import Layout, Place, after, starting_with
 from ckpt_backends.redis.link import Command
-from ckpt_backends.redis.requests import Requests, in_parts, script
+from ckpt_backends.redis.requests import Requests, add_members, script, set_fields
 from ckpt_backends.redis.scripts import MOVE_ROWS, PAGE, WROTE_ROWS
 
 _SWEPT_AT_ONCE = 200
@@ -31,6 +30,8 @@ class Rows:
         self._places: dict[str, Place] = {}
         self._doubtful: dict[str, Place] = {}
         """Places to which this handle has sent something that may still arrive."""
+        self._expiring: set[str] = set()
+        """Namespaces in which some rows expire, as far as this handle knows."""
         self._lock = threading.Lock()
 
     # -- places ----------------------------------------------------------------------------------
@@ -101,8 +102,7 @@ class Rows:
         fence: int,
     ) -> bool:
         """Write rows under a fence; False, and nothing to be seen, if it is not the fence."""
-        self._requests.require_storable(namespace, puts)
-        for part in in_parts(puts):
+        for part in self._requests.parts(namespace, puts):
             if not self._write_part(namespace, part, deletes, ttl_s, fence):
                 return False
             deletes = ()
@@ -117,7 +117,8 @@ class Rows:
         fence: int,
     ) -> bool:
         ledger = self._layout.ledger(namespace)
-        ttl_ms = b"" if ttl_s is None else b"%d" % int((ttl_s + _SWEEP_MARGIN_S) * 1000)
+        ttl_ms = b"%d" % int(((ttl_s or 0) + _SWEEP_MARGIN_S) * 1000)
+        expiring = () if ttl_s is None else puts
         for _ in range(_MOST_MOVES):
             place = self._undoubted(namespace, fence)
             if place is None:
@@ -129,8 +130,11 @@ class Rows:
                 commands.append([b"HDEL", rows, *deletes])
                 commands += [[b"ZREM", names, *deletes] for names in (order, expiry)]
             if puts:
-                commands.append([b"HSET", rows, *chain.from_iterable(puts.items())])
-            arguments = [written, ttl_ms, b"%d" % _SWEPT_AT_ONCE, *puts]
+                commands += [set_fields(rows, puts), add_members(order, puts)]
+            lasting = puts and ttl_s is None and namespace in self._expiring
+            if lasting:
+                commands.append([b"ZREM", expiry, *puts])
+            arguments = [written, ttl_ms, b"%d" % _SWEPT_AT_ONCE, *expiring]
             commands.append(script(WROTE_ROWS, [ledger, rows, order, expiry], arguments))
             try:
                 answers = self._requests.transact(ledger, *commands)
@@ -138,9 +142,13 @@ class Rows:
                 with self._lock:
                     self._doubtful[namespace] = place
                 raise
-            if answers[-1] == written:
-                return True
-            self._found(namespace, answers[-1])
+            found, some_expire = answers[-1]
+            if self._found(namespace, found) == place:
+                if not some_expire or lasting or expiring or not puts:
+                    return True
+                # The first such row since this handle looked: what it has just written may be among those
+                # that expire. Written again, it is not.
+                self._expiring.add(namespace)
         raise self._restless(namespace)
 
     def read(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -20,62 +20,43 @@ local function chunks(first, last, step, act)
 end
 """
 
-_ADD_NAMES = """
-local function add_names(set, first)
-  chunks(first, #ARGV, 1000, function(i, j)
-    local members = {}
-    for k = i, j do
-      members[#members + 1] = '0'
-      members[#members + 1] = ARGV[k]
-    end
-    redis.call('ZADD', set, unpack(members))
-  end)
-end
-"""
-
 WROTE_ROWS = (
     _CHUNKS
-    + _ADD_NAMES
     + """
 local ledger, rows, order, expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local place = redis.call('HGET', ledger, 'place') or '0.0'
 if place ~= ARGV[1] then
   redis.call('UNLINK', rows, order, expiry)
-  return place
+  return {place, 0}
 end
-if redis.call('HLEN', rows) ~= redis.call('ZCARD', order) then
-  add_names(order, 4)
+if #ARGV == 3 and redis.call('EXISTS', expiry) == 0 then
+  return {place, 0}
 end
-local ttl_ms, sweeps = ARGV[2], tonumber(ARGV[3])
-if ttl_ms ~= '' or redis.call('EXISTS', expiry) == 1 then
-  local time = redis.call('TIME')
-  local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  chunks(4, #ARGV, 1000, function(i, j)
-    if ttl_ms == '' then
-      redis.call('ZREM', expiry, unpack(ARGV, i, j))
-    else
-      local members = {}
-      for k = i, j do
-        members[#members + 1] = string.format('%.0f', now_ms + ttl_ms)
-        members[#members + 1] = ARGV[k]
-      end
-      redis.call('ZADD', expiry, unpack(members))
-    end
-  end)
-  local due = redis.call('ZRANGEBYSCORE', expiry, '-inf', now_ms, 'LIMIT', 0, sweeps)
-  if #due > 0 then
-    redis.call('HDEL', rows, unpack(due))
-    redis.call('ZREM', order, unpack(due))
-    redis.call('ZREM', expiry, unpack(due))
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local until_ms = string.format('%.0f', now_ms + tonumber(ARGV[2]))
+chunks(4, #ARGV, 1000, function(i, j)
+  local members = {}
+  for k = i, j do
+    members[#members + 1] = until_ms
+    members[#members + 1] = ARGV[k]
   end
+  redis.call('ZADD', expiry, unpack(members))
+end)
+local due = redis.call('ZRANGEBYSCORE', expiry, '-inf', now_ms, 'LIMIT', 0, ARGV[3])
+if #due > 0 then
+  redis.call('HDEL', rows, unpack(due))
+  redis.call('ZREM', order, unpack(due))
+  redis.call('ZREM', expiry, unpack(due))
 end
-return place
+return {place, 1}
 """
 )
-"""The end of a transaction that has written rows at the place ARGV[1]: its keys (ARGV[4…]) get their order.
+"""The end of a transaction that has written rows at the place ARGV[1].
 
-Returns the place where rows belong. If that is another one, nobody can ever see what was written, and it is
-removed. Rows and order have the same size unless keys were added, so overwriting does not touch the order.
+Returns the place where rows belong, and whether some of those there expire. If it is another place, nobody
+can ever see what was written, and it is removed. ARGV[4…] are keys that expire in ARGV[2] milliseconds, if
+any. At most ARGV[3] of those that expired long ago are swept.
 """
 
 MOVE_ROWS = """
@@ -142,49 +123,55 @@ return {names, values}
 )
 """For each start of a range of cells of one key: the first one in it, with its value."""
 
-WROTE_CELLS = (
-    _CHUNKS
-    + _ADD_NAMES
-    + """
-add_names(KEYS[3], 2)
+NOTE_STAMP = """
 local written = tonumber(redis.call('HGET', KEYS[1], 'written') or '0')
 if tonumber(ARGV[1]) > written then
   redis.call('HSET', KEYS[1], 'written', ARGV[1])
 end
 return 1
 """
-)
-"""The end of a transaction that has written cells with the stamp ARGV[1]: their names are ARGV[2…]."""
+"""Notes that cells with the stamp ARGV[1] were written."""
 
-COMMITTED = (
-    _CHUNKS
-    + _ADD_NAMES
-    + """
-local ledger, cells, order = KEYS[1], KEYS[2], KEYS[3]
-local newest = tonumber(redis.call('HGET', ledger, 'newest') or '0')
-if newest + 1 ~= tonumber(ARGV[1]) then
-  for i = 4, #ARGV do
-    if not redis.call('ZSCORE', order, ARGV[i]) then
-      redis.call('HDEL', cells, ARGV[i])
+PARK_CELLS = """
+if tonumber(redis.call('HGET', KEYS[1], 'newest') or '0') + 1 ~= tonumber(ARGV[1]) then
+  for i = 2, 3 do
+    if redis.call('EXISTS', KEYS[i]) == 1 then
+      redis.call('RENAME', KEYS[i], KEYS[i + 2])
     end
   end
-  redis.call('HSET', ledger, 'refused', ARGV[1])
-  return 0
-end
-add_names(order, 4)
-redis.call('HSET', ledger, ARGV[1], ARGV[2], 'newest', ARGV[1])
-local written = tonumber(redis.call('HGET', ledger, 'written') or '0')
-if tonumber(ARGV[3]) > written then
-  redis.call('HSET', ledger, 'written', ARGV[3])
 end
 return 1
 """
-)
-"""The end of a transaction that has written cells: the record ARGV[2] is added under the number ARGV[1].
+"""The begin of a transaction that adds the record ARGV[1]: if it is not the next, all cells step aside.
 
-If that is not the next number, the cells are removed, unless they count already: then this is a second
-attempt whose first one was answered too late. A refusal writes something too, so that a following WAIT is
-about everything that led to it. The names of the cells, with the stamp ARGV[3], are ARGV[4…].
+What the transaction then writes goes to the empty places, and `COMMITTED` puts everything back. So a second
+attempt, or one that arrives late, changes nothing, and nobody sees what happens in between.
+"""
+
+COMMITTED = """
+local ledger = KEYS[1]
+if tonumber(redis.call('HGET', ledger, 'newest') or '0') + 1 ~= tonumber(ARGV[1]) then
+  redis.call('UNLINK', KEYS[2], KEYS[3])
+  for i = 2, 3 do
+    if redis.call('EXISTS', KEYS[i + 2]) == 1 then
+      redis.call('RENAME', KEYS[i + 2], KEYS[i])
+    end
+  end
+  redis.pcall('HSET', ledger, 'refused', ARGV[1])
+  return 0
+end
+if tonumber(ARGV[2]) > tonumber(redis.call('HGET', ledger, 'written') or '0') then
+  redis.call('HSET', ledger, 'written', ARGV[2])
+end
+if ARGV[3] then
+  redis.call('HSET', ledger, ARGV[1], ARGV[3], 'newest', ARGV[1])
+end
+return 1
+"""
+"""The end of a transaction that has written cells with the stamp ARGV[2]: adds the record ARGV[3], if any.
+
+If the number ARGV[1] is not the next, the cells go, and those that stepped aside come back. A refusal writes
+something too, so that a following WAIT is about everything that led to it.
 """
 
 LOAD = (
