@@ -17,7 +17,7 @@ TEST_LIBRARIES = {"hypothesis", "pytest"}
 DRIVERS = {
     "fsspec": {"fsspec", "s3fs", "aiobotocore"},
     "redis": {"redis"},
-    "hbase": {"happybase"},
+    "hbase": {"happybase", "thriftpy2"},
     "cassandra": {"cassandra"},
 }
 """Which backend may import which driver; the others need none beyond what the core uses."""

@@ -1,0 +1,144 @@
+"""The head of a plain namespace: which stamps its readers see. A batch counts once the head says so.
+
+Every batch writes its rows under a stamp of its own, which is the timestamp of its cells. The head, one cell
+that only compare-and-set changes, says which stamps count:
+
+- `next`: the next stamp to be given. What is at or above it is not seen.
+- `running`: stamps of batches that are being written, with the handle that writes them: not seen yet. The
+  batch counts once its stamp is taken out of here, so a batch is seen whole or not at all.
+- `hidden`: stamps of batches that were running when a fence went up: never seen, however late they come.
+- `floor`: what is below it was dropped.
+
+| bytes | content |
+| --- | --- |
+| 1 | format, 1 |
+| 8 | random, so that no head is ever stored twice and compare-and-set is exact |
+| 8 8 8 | fence, next, floor |
+| 1 | flags: 1 = some value of the namespace is or was in parts |
+| 4 4 | how many stamps are running, and hidden |
+| 16 each | running: stamp, handle |
+| 8 each | hidden: stamp |
+
+All numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from ckpt.errors import CorruptRecordError
+
+HANDLE_BYTES = 8
+
+_FORMAT = 1
+_FIXED = struct.Struct(">B8sQQQBII")
+_RUNNING = struct.Struct(">Q8s")
+_HIDDEN = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One state of a head. The methods make the states that may follow.
+
+    Examples
+    --------
+    >>> head, stamp = Head().registered(b"writer-1")
+    >>> stamp, head.shows(stamp)
+    (1, False)
+    >>> head.finished([stamp]).shows(stamp)
+    True
+    >>> late = head.fenced(7, own=())
+    >>> late.fence, late.finished([stamp]).shows(stamp)
+    (7, False)
+    """
+
+    fence: int = 0
+    next: int = 1
+    floor: int = 0
+    has_parts: bool = False
+    running: dict[int, bytes] = field(default_factory=dict)
+    hidden: frozenset[int] = frozenset()
+    raw: bytes | None = field(default=None, compare=False)
+    """As it is stored; None as long as it is not."""
+
+    def shows(self, stamp: int) -> bool:
+        """Whether readers see what was written under this stamp."""
+        return self.floor <= stamp < self.next and stamp not in self.running and stamp not in self.hidden
+
+    # -- what may follow -------------------------------------------------------------------------
+
+    def registered(self, handle: bytes, *, has_parts: bool = False) -> tuple[Head, int]:
+        """With one more batch running, and its stamp."""
+        following = replace(
+            self,
+            next=self.next + 1,
+            has_parts=self.has_parts or has_parts,
+            running={**self.running, self.next: handle},
+        )
+        return following, self.next
+
+    def finished(self, stamps: Collection[int]) -> Head:
+        """With these batches counting: also for taking back stamps under which nothing was written."""
+        left = {stamp: handle for stamp, handle in self.running.items() if stamp not in stamps}
+        return replace(self, running=left)
+
+    def abandoned(self, stamps: Collection[int]) -> Head:
+        """With batches that will never count."""
+        late = {stamp for stamp in stamps if stamp in self.running}
+        return replace(self.finished(stamps), hidden=self.hidden | late)
+
+    def fenced(self, fence: int, own: Collection[int]) -> Head:
+        """With a higher fence: what runs now never counts, but for `own` stamps that were not used yet."""
+        late = {stamp for stamp in self.running if stamp not in own}
+        return replace(self, fence=fence, running={}, hidden=self.hidden | late)
+
+    def cleared(self) -> Head:
+        """With nothing of what is there counting any more."""
+        return replace(self, floor=self.next, running={}, hidden=frozenset(), has_parts=False)
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def encoded(self) -> bytes:
+        """The bytes of this state, different each time."""
+        fixed = _FIXED.pack(
+            _FORMAT,
+            os.urandom(8),
+            self.fence,
+            self.next,
+            self.floor,
+            self.has_parts,
+            len(self.running),
+            len(self.hidden),
+        )
+        running = b"".join(_RUNNING.pack(stamp, handle) for stamp, handle in self.running.items())
+        return fixed + running + b"".join(map(_HIDDEN.pack, sorted(self.hidden)))
+
+    @classmethod
+    def decode(cls, raw: bytes | None) -> Head:
+        """The state that these bytes are; the first one for None."""
+        if raw is None:
+            return cls()
+        try:
+            form, _, fence, following, floor, flags, running, hidden = _FIXED.unpack_from(raw)
+            if form != _FORMAT:
+                raise CorruptRecordError(
+                    "a head is in no format that this version of ckpt knows; update ckpt"
+                )
+            middle = _FIXED.size + running * _RUNNING.size
+            end = middle + hidden * _HIDDEN.size
+            if len(raw) != end:
+                raise CorruptRecordError("the head of a namespace is damaged; restore it from a copy")
+            return cls(
+                fence,
+                following,
+                floor,
+                bool(flags & 1),
+                dict(_RUNNING.iter_unpack(raw[_FIXED.size : middle])),
+                frozenset(stamp for (stamp,) in _HIDDEN.iter_unpack(raw[middle:end])),
+                raw,
+            )
+        except struct.error as error:
+            raise CorruptRecordError("the head of a namespace is damaged; restore it from a copy") from error

@@ -1,0 +1,84 @@
+"""The heads of plain namespaces as one handle changes them: one change at a time, and never a lost one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ckpt.errors import CkptError
+from ckpt_backends.cells.server import NotNowError
+from ckpt_backends.hbase.head import HANDLE_BYTES, Head
+from ckpt_backends.hbase.table import META, Table
+
+HEAD = META + b":plain"
+
+
+class Lane:
+    """What one handle knows about one namespace. All of it is guarded by its turn."""
+
+    def __init__(self, table: Table, meta: bytes, start: bytes, timeout_s: float) -> None:
+        self.meta, self.start = meta, start
+        self.handle = os.urandom(HANDLE_BYTES)
+        self.used: set[int] = set()
+        """Stamps of batches of this handle that are not finished."""
+        self.early: int | None = None
+        """A stamp that is registered for the next batch of this handle."""
+        self._table, self._timeout_s = table, timeout_s
+        self._head: Head | None = None
+        self._is_alone = False
+        self._turn = threading.RLock()
+
+    @contextmanager
+    def turn(self) -> Iterator[Head | None]:
+        """The only change of this handle for a while; the head as it was last seen."""
+        if not self._turn.acquire(timeout=2 * self._timeout_s):
+            raise NotNowError("another write to the same namespace has not ended in time; try again later")
+        try:
+            yield self._head
+        finally:
+            self._turn.release()
+
+    def look(self) -> Head:
+        """The head as it is now."""
+        return Head.decode(self._table.row(self.meta, [HEAD]).get(HEAD))
+
+    def change(self, follow: Callable[[Head, bool], Head | None]) -> Head:
+        """Replace the head by what `follow` makes of it, until nobody else is faster; the new head.
+
+        If `follow` makes nothing of a head that was just read, that head. `follow` is also told whether
+        nobody else has changed the head since this handle did so for the last time but one.
+        """
+        with self.turn() as head:
+            is_fresh, is_alone = False, head is not None
+            while True:
+                if head is None:
+                    head, is_fresh, is_alone = self.look(), True, False
+                following = follow(head, is_alone and self._is_alone)
+                if following is None:
+                    self._head = head
+                    if is_fresh:
+                        return head
+                    head = None
+                    continue
+                raw = following.encoded()
+                try:
+                    is_changed = self._table.replace(self.meta, HEAD, head.raw, raw)
+                except CkptError:
+                    # It may have been changed, or will be.
+                    self._head, self._is_alone = None, False
+                    raise
+                if is_changed:
+                    self._head, self._is_alone = replace(following, raw=raw), is_alone
+                    return self._head
+                head = None
+
+    def unused(self, head: Head) -> set[int]:
+        """The stamps of this handle that no batch of it has: early ones, and those of lost answers.
+
+        Whoever asks takes them back.
+        """
+        self.early = None
+        return {stamp for stamp, by in head.running.items() if by == self.handle and stamp not in self.used}

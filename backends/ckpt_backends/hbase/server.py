@@ -1,0 +1,180 @@
+"""HBase as a server of rows, cells, ledgers and fences; what a namespace is stands in one row of `meta`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ckpt.errors import CorruptRecordError, shown_key
+from ckpt_backends.cells.server import CellServer
+from ckpt_backends.hbase import rows
+from ckpt_backends.hbase.connections import Connections
+from ckpt_backends.hbase.ledger import RowLedger
+from ckpt_backends.hbase.options import HBaseOptions
+from ckpt_backends.hbase.plain import PlainRows
+from ckpt_backends.hbase.rows import RowNames
+from ckpt_backends.hbase.table import CELLS, DATA, META, Found, Table
+from ckpt_backends.hbase.values import Values
+
+_NAME = META + b":name"
+_STAMP = META + b":stamp"
+
+
+class HBaseServer(CellServer):
+    """One table of HBase behind its Thrift server, open for requests of any number of threads."""
+
+    scans_every_cell = False
+
+    def __init__(self, connections: Connections, table: str, options: HBaseOptions) -> None:
+        self._connections = connections
+        self._compression = options.compression
+        self._table = Table(connections, table)
+        self._names = RowNames(options.prefix)
+        self._ledger = RowLedger(self._table)
+        self._cells = Values(self._table, CELLS)
+        self._plain = PlainRows(self._table, self._names, Values(self._table, DATA), options.timeout_s)
+
+    def ensure_table(self) -> None:
+        """Make the table if it is not there; may be repeated."""
+        self._table.ensure(self._compression)
+
+    # -- namespaces ------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        first = self._names.all_meta
+        pages = self._table.scan(first, rows.after_all(first), _NAME)
+        return [self._names.namespace(row) for page in pages for row, _, _ in page]
+
+    def register(self, namespace: str) -> None:
+        self._table.put(self._names.meta(namespace), {_NAME: b"1"})
+
+    # -- the ledger ------------------------------------------------------------------------------
+
+    def load(self, namespace: str, after: int) -> list[tuple[int, bytes]]:
+        return self._ledger.load(self._names.meta(namespace), after)
+
+    def append(self, namespace: str, number: int, record: bytes, *, fences: bool) -> bool:
+        del fences
+        row = self._names.meta(namespace)
+        attempt = self._ledger.prepare(row, number, record)
+        if attempt is None:
+            return False
+        self._table.put(row, {attempt.column: attempt.cell})
+        return self._ledger.decide(row, attempt)
+
+    def forget(self, namespace: str, below: int) -> None:
+        self._ledger.forget(self._names.meta(namespace), below)
+
+    # -- plain rows ------------------------------------------------------------------------------
+
+    def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
+        del exclusive
+        self._plain.fence(namespace, number)
+
+    def write_plain(
+        self,
+        namespace: str,
+        puts: Mapping[bytes, bytes],
+        deletes: Sequence[bytes],
+        *,
+        ttl_s: float | None,
+        fence: int,
+        exclusive: bool,
+    ) -> bool:
+        # HBase would show an older version of a row again when the time of the newest one is over.
+        del ttl_s, exclusive
+        return self._plain.write(namespace, puts, deletes, fence)
+
+    def read_plain(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        return self._plain.read(namespace, keys)
+
+    def scan_plain(self, namespace: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._plain.scan(namespace, prefix)
+
+    def clear_plain(self, namespace: str) -> None:
+        self._plain.clear(namespace)
+
+    # -- cells -----------------------------------------------------------------------------------
+
+    def new_stamp(self, namespace: str, above: int) -> int:
+        row = self._names.meta(namespace)
+        stamp = self._table.increment(row, _STAMP, 1)
+        if stamp <= above:
+            stamp = self._table.increment(row, _STAMP, above + 1 - stamp)
+        return stamp
+
+    def write_cells(self, namespace: str, stamp: int, cells: Mapping[bytes, bytes]) -> None:
+        self._cells.write(self._names.data(namespace), stamp, cells)
+
+    def commit(
+        self, namespace: str, number: int, record: bytes, stamp: int, cells: Mapping[bytes, bytes]
+    ) -> bool:
+        row = self._names.meta(namespace)
+        attempt = self._ledger.prepare(row, number, record)
+        if attempt is None:
+            return False
+        # The record is written with the last of the cells; it counts after all of them are there.
+        others = [(row, attempt.column, attempt.cell)]
+        self._cells.write(self._names.data(namespace), stamp, cells, others=others)
+        return self._ledger.decide(row, attempt)
+
+    def newest_cells(self, namespace: str, bounds: Mapping[bytes, int]) -> dict[bytes, tuple[int, bytes]]:
+        start = self._names.data(namespace)
+        by_bound: dict[int, list[bytes]] = {}
+        for key, bound in bounds.items():
+            by_bound.setdefault(bound, []).append(rows.row_of(start, key))
+        found: Found = {}
+        for bound, asked in by_bound.items():
+            found.update(self._table.newest(asked, self._cells.column, bound + 1))
+        return {key: (stamp, cell) for _, key, stamp, cell in self._whole(namespace, start, found)}
+
+    def scan_cells(self, namespace: str, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
+        start = self._names.data(namespace)
+        first, behind = rows.scan_range(start, prefix)
+        found = (
+            one
+            for page in self._table.scan(first, behind, self._cells.column, below=bound + 1)
+            for one in self._whole(namespace, start, {row: (stamp, raw) for row, stamp, raw in page})
+        )
+        for _, key, stamp, cell in rows.in_key_order(start, found):
+            if key.startswith(prefix):
+                yield key, stamp, cell
+
+    def remove_cells(self, namespace: str, through: Mapping[bytes, int]) -> None:
+        start = self._names.data(namespace)
+        by_stamp: dict[int, list[bytes]] = {}
+        for key, stamp in through.items():
+            by_stamp.setdefault(stamp, []).append(rows.row_of(start, key))
+        for stamp, doomed in by_stamp.items():
+            self._table.remove(doomed, CELLS, stamp)
+
+    def clear_cells(self, namespace: str, through: int) -> None:
+        start = self._names.data(namespace)
+        behind = rows.after_all(start)
+        for page in self._table.scan(start, behind, CELLS, below=through + 1, keys_only=True):
+            self._table.remove([row for row, _, _ in page], CELLS, through)
+
+    def _whole(self, namespace: str, start: bytes, found: Found) -> Iterator[tuple[bytes, bytes, int, bytes]]:
+        """(row, key, stamp, cell), in the same order."""
+        stored = ((row, stamp, rows.decode(raw)) for row, (stamp, raw) in found.items())
+        for (row, stamp, one), cell in self._cells.whole(stored):
+            key = rows.key_of(start, row, one)
+            if cell is not None:
+                yield row, key, stamp, cell
+            # Parts are removed together with the cell that names them.
+            elif row in self._table.newest([row], self._cells.column, stamp + 1):
+                raise CorruptRecordError(
+                    f"parts of key {shown_key(key)} of namespace {namespace!r} are missing in HBase; restore "
+                    "it from a copy"
+                )
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Nothing is left to do: HBase has synced its write-ahead log before it acknowledged a write."""
+
+    def close(self) -> None:
+        self._plain.close()
+        self._connections.close()
+
+    def details(self) -> Mapping[str, int | float | str]:
+        return {"table": self._table.name, "regions": self._table.regions()}
