@@ -66,7 +66,7 @@ class Process(msgspec.Struct, frozen=True):
 
 def spawn(command: Sequence[str], *, folder: str, log: str, environment: Mapping[str, str]) -> Process:
     """Start a process in a session of its own, so that it outlives this one and hears no Ctrl-C."""
-    with open(log, "ab") as output:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         child = subprocess.Popen(
             command,
             cwd=folder,

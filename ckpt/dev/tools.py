@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ckpt.dev import cache
 from ckpt.errors import ConfigError
 
+SYSTEM_JAVAS = "/usr/lib/jvm/*/bin/java"
 _JAVA_PACKAGE = "openjdk-17-jre-headless"
 _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _PRINTED_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -90,7 +91,7 @@ def _javas() -> Iterator[str]:
     on_path = shutil.which("java")
     candidates = [os.path.join(home, "bin", "java")] if home else []
     candidates += [on_path] if on_path else []
-    candidates += sorted(glob.glob("/usr/lib/jvm/*/bin/java"))
+    candidates += sorted(glob.glob(SYSTEM_JAVAS))
     seen = set()
     for path in candidates:
         real = os.path.realpath(path)
@@ -101,10 +102,18 @@ def _javas() -> Iterator[str]:
 
 def _java_version(path: str) -> int | None:
     # The file is there in every Java since 9, and reading it is a hundred times faster than asking.
+    home = os.path.dirname(os.path.dirname(os.path.realpath(path)))
     try:
-        with open(os.path.join(os.path.realpath(path), "..", "..", "release"), encoding="utf-8") as file:
+        with open(os.path.join(home, "release"), encoding="utf-8") as file:
             found = _RELEASE.search(file.read())
     except OSError:
-        asked = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=False)
-        found = _PRINTED_VERSION.search(asked.stderr + asked.stdout)
+        found = _PRINTED_VERSION.search(_said_version(path))
     return int(found[1]) if found else None
+
+
+def _said_version(path: str) -> str:
+    try:
+        asked = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stderr + asked.stdout

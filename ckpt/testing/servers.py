@@ -40,7 +40,7 @@ def server_address(name: str) -> str:
     if lease is None or not lease.server.running:
         if lease is not None:
             _leases.pop(name).release()
-        with _skipped_if_missing():
+        with skipped_if_missing():
             lease = Lease(name)
         _leases[name] = lease
     return lease.address
@@ -52,7 +52,7 @@ def own_server(name: str, folder: str | os.PathLike[str], **settings: Any) -> Se
     Names and settings are those of `ckpt.dev.start`.
     """
     one = server(name, folder, **settings)
-    with _skipped_if_missing():
+    with skipped_if_missing():
         one.prepare()
     _own.hold(one.folder)
     return one.start()
@@ -66,7 +66,8 @@ def release_servers() -> None:
 
 
 @contextlib.contextmanager
-def _skipped_if_missing() -> Iterator[None]:
+def skipped_if_missing() -> Iterator[None]:
+    """A server that cannot be had is a reason to skip the test; in CI it is an error."""
     try:
         yield
     except MissingToolError as error:
