@@ -48,7 +48,7 @@ class HBaseBackend(CellBackend):
         connections = Connections(Endpoint.of(host.strip("[]"), port, options))
         server = HBaseServer(connections, table, options)
         try:
-            Patience(options.retry_s, threading.Event()).call(server.ensure_table)
+            Patience(options.retry_s, threading.Event()).call(server.ensure_store)
             text = str(Address("hbase", f"{host}:{port}/{quote(table, safe=':')}", shown))
             return cls(server, options, address=text, clock=clock)
         except BaseException:

@@ -89,6 +89,11 @@ def parts(value: bytes) -> Iterator[bytes]:
     return (value[at : at + PART_BYTES] for at in range(0, len(value), PART_BYTES))
 
 
+def simple_value(row: bytes, raw: bytes, start_bytes: int) -> bytes | None:
+    """The value of a cell without parts in a row that holds its whole key; None for all others."""
+    return raw[1:] if raw[:1] == _VALUE and len(row) <= start_bytes + WHOLE_KEY_BYTES else None
+
+
 def decode(raw: bytes) -> Stored:
     """What a cell says; CorruptRecordError if it is none of ours."""
     if raw[:1] == _VALUE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckpt.errors import CorruptRecordError, shown_key
+from ckpt.errors import ConfigError, CorruptRecordError, shown_key
 from ckpt_backends.cells.server import CellServer
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.connections import Connections
@@ -26,16 +26,22 @@ class HBaseServer(CellServer):
 
     def __init__(self, connections: Connections, table: str, options: HBaseOptions) -> None:
         self._connections = connections
-        self._compression = options.compression
+        self._options = options
         self._table = Table(connections, table)
         self._names = RowNames(options.prefix)
         self._ledger = RowLedger(self._table)
         self._cells = Values(self._table, CELLS)
         self._plain = PlainRows(self._table, self._names, Values(self._table, DATA), options.timeout_s)
 
-    def ensure_table(self) -> None:
-        """Make the table if it is not there; may be repeated."""
-        self._table.ensure(self._compression)
+    def ensure_store(self) -> None:
+        """Make the table if it is not there; who only reads raises instead. May be repeated."""
+        if self._options.mode == "write":
+            self._table.ensure(self._options.compression)
+        elif not self._table.exists() or not self.names():
+            raise ConfigError(
+                f"there is no store in table {self._table.name!r} of HBase at {self._connections.endpoint}; "
+                "check the address and its prefix"
+            )
 
     # -- namespaces ------------------------------------------------------------------------------
 

@@ -54,13 +54,11 @@ class Table:
 
     def ensure(self, compression: Compression) -> None:
         """Make the table if it is not there, and see that it can hold what it has to; may be repeated."""
-        try:
-            families = self._call("getColumnDescriptors", self._table)
-        except NoTableError:
+        if not self.exists():
             # A create that was not answered may have succeeded, and somebody else may create it too.
             with contextlib.suppress(AlreadyThereError):
                 self._call("createTable", self._table, _families(compression))
-            families = self._call("getColumnDescriptors", self._table)
+        families = self._call("getColumnDescriptors", self._table)
         kept = {bytes(name).rstrip(b":"): family.maxVersions for name, family in families.items()}
         for family, least in ((DATA, DATA_VERSIONS), (CELLS, ALL_VERSIONS), (META, 1)):
             if kept.get(family, 0) < least:
@@ -70,6 +68,14 @@ class Table:
                     f"another table, or in the HBase shell: alter '{self.name}', "
                     f"{{NAME => '{family.decode()}', VERSIONS => {least}}}"
                 )
+
+    def exists(self) -> bool:
+        """Whether there is such a table."""
+        try:
+            self._call("getColumnDescriptors", self._table)
+        except NoTableError:
+            return False
+        return True
 
     def regions(self) -> int:
         """In how many regions the table lies."""
