@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ckpt.config import parse_address
 from ckpt.dev import Server
 from ckpt.testing.servers import own_server, release_servers, server_address
 
@@ -46,6 +48,20 @@ def dev_server() -> Iterator[Callable[[str], str]]:
     """The address of a shared server by name; it is started on first use and stopped after its last user."""
     yield server_address
     release_servers()
+
+
+@pytest.fixture(scope="session")
+def hbase_table(dev_server: Callable[[str], str]) -> Iterator[str]:
+    """The address of a table of this session alone, which is gone afterwards."""
+    happybase = pytest.importorskip("happybase")
+    server = parse_address(dev_server("hbase"))
+    host, _, port = server.location.partition("/")[0].partition(":")
+    table = f"test_{uuid.uuid4().hex[:12]}"
+    yield f"hbase://{host}:{port}/{table}"
+    connection = happybase.Connection(host, int(port), timeout=60_000)
+    if table.encode() in connection.tables():
+        connection.delete_table(table, disable=True)
+    connection.close()
 
 
 @pytest.fixture
