@@ -27,7 +27,7 @@ from ckpt.errors import BackendUnavailableError, ConfigError
 _PORT_ATTEMPTS = 3
 _TAIL_BYTES = 64 << 10
 _REASON = re.compile(
-    r"error|exception|fatal|fail|cannot|can't|could not|unable|in use|denied|invalid|unknown|no such|bad |wrong",
+    r"error|exception|fatal|fail|cannot|can't|could not|unable|in use|denied|invalid|unknown|bad |wrong",
     re.IGNORECASE,
 )
 _NO_REASON = re.compile(r"^\s*(at |\.\.\. \d+ )")
