@@ -27,8 +27,14 @@ from ckpt.config import Address, build_options
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, CorruptRecordError, FencedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt_backends.fsspec_drivers import LOCAL, driver_of
-from ckpt_backends.fsspec_filesystems import FS_OPTION, filesystem_arguments, open_filesystem, shown_options
+from ckpt_backends.fsspec_drivers import LOCAL, S3, driver_of
+from ckpt_backends.fsspec_filesystems import (
+    FS_OPTION,
+    check_s3_place,
+    filesystem_arguments,
+    open_filesystem,
+    shown_options,
+)
 from ckpt_backends.log.contract import EngineBackend
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.maintenance import Maintenance
@@ -158,11 +164,13 @@ class FsspecBackend(EngineBackend):
         """Open the store that an address names; `filesystem=` takes a ready fsspec filesystem instead."""
         seams = {name: extra.pop(name) for name in ("clock", "disk") if name in extra}
         filesystem = extra.pop("filesystem", None)
+        protocol = address.scheme.removeprefix("fsspec").removeprefix("+")
+        if protocol in S3:
+            check_s3_place(address.path)
         shown = str(Address(address.scheme, address.location, shown_options(address.options)))
         given = {**address.options, **extra}
         ours = {name: value for name, value in given.items() if not name.startswith(FS_OPTION)}
         options = build_options(FsspecOptions, ours, of="fsspec")
-        protocol = address.scheme.removeprefix("fsspec").removeprefix("+")
         if not protocol:
             raise ConfigError(f"{shown} names no protocol; write fsspec+PROTOCOL://, such as fsspec+s3://")
         if not address.path.strip("/") or (protocol in LOCAL and not address.path.startswith("/")):

@@ -4,7 +4,6 @@ A driver translates; it never tries again and never decides. What it raises:
 
 - `FileNotFoundError`: there is no such object.
 - `FileExistsError`: a conditional put was refused because there is one.
-- `ConfigError`: the address is wrong, whatever one does.
 - anything else: the request failed, and what it was to do may be done or not.
 """
 
@@ -66,6 +65,9 @@ class Driver(Protocol):
 
     def lasting_advice(self, error: BaseException | None) -> str | None:
         """What to do about a failure that trying again does not mend; None for one that may pass."""
+
+    def wrong_address(self, error: BaseException) -> str | None:
+        """What is wrong with the address, if that is why a request failed, and what to do."""
 
     def close(self) -> None:
         """Free connections; idempotent."""
@@ -144,6 +146,10 @@ class LocalDriver:
     def lasting_advice(self, error: BaseException | None) -> str | None:
         return lasting_advice(error) if isinstance(error, OSError) else None
 
+    def wrong_address(self, error: BaseException) -> str | None:
+        in_the_way = isinstance(error, NotADirectoryError)
+        return "it cannot be a folder: a file is in the way; choose another path" if in_the_way else None
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -199,6 +205,10 @@ class FilesystemDriver:
 
     def lasting_advice(self, error: BaseException | None) -> str | None:
         return "check the credentials and try again" if isinstance(error, PermissionError) else None
+
+    def wrong_address(self, error: BaseException) -> str | None:
+        del error
+        return None  # filesystems have no common words for it
 
     def close(self) -> None:
         """The filesystem belongs to whoever made it."""

@@ -64,6 +64,16 @@ def _without_secrets(value: Any) -> Any:
     return [_without_secrets(each) for each in value] if isinstance(value, list) else value
 
 
+def check_s3_place(place: str) -> None:
+    """Raise ConfigError unless the place is a bucket, or a bucket and a path."""
+    bucket, *parts = place.strip("/").split("/")
+    if "@" in bucket:
+        raise ConfigError("no bucket has an @ in its name; credentials belong in the environment")
+    if "" in parts:
+        # S3 takes it for another place than the path without it, and some compatible stores do not.
+        raise ConfigError(f"s3://{place} has an empty part in its path; leave out the second slash")
+
+
 def open_filesystem(protocol: str, arguments: Mapping[str, Any], *, address: str, timeout_s: float) -> Any:
     """A filesystem of its own for one handle: nothing of it is shared or cached between handles."""
     if protocol not in fsspec.available_protocols():
@@ -84,6 +94,8 @@ def open_filesystem(protocol: str, arguments: Mapping[str, Any], *, address: str
             f"fsspec+{protocol} needs a package that is not installed; "
             f"install it with: pip install '{package}'"
         ) from error
+    except ConfigError:
+        raise
     except (TypeError, ValueError, KeyError) as error:
         raise ConfigError(f"the filesystem of {address} takes no such options: {error}") from error
 

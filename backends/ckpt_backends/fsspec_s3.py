@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
 from fsspec.exceptions import FSTimeoutError
+from s3fs import S3FileSystem
 
+from ckpt.config import suggestion
 from ckpt.errors import ConfigError
 from ckpt_backends.fsspec_drivers import LARGEST_BYTES, seconds_for
 
 _DELETED_AT_ONCE = 1000
+_NOT_FROM_AN_ADDRESS = frozenset({"self", "kwargs", "session", "loop", "asynchronous"})
 _REFUSED = frozenset({"PreconditionFailed", "412"})
 _CREDENTIALS = (
     "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or fs.profile=NAME) and try again"
@@ -42,6 +48,8 @@ _ADVICE = {
     "RequestTimeTooSkewed": "this host's clock is wrong: set it and try again",
 }
 """By S3's error code, or by the name of botocore's exception: what trying again does not mend."""
+_REFUSAL = "the store refuses this kind of request: see that the options fs.… fit it"
+_LASTING_STATUSES = frozenset({400, 401, 405, 411, 501})
 _WRONG_ADDRESS = {
     "NoSuchBucket": "there is no such bucket; create it, or correct the address",
     "InvalidBucketName": "no bucket can have that name; correct the address",
@@ -104,7 +112,15 @@ class S3Driver:
     def lasting_advice(self, error: BaseException | None) -> str | None:
         if error is None:
             return None
-        return _ADVICE.get(_code(error)) or (_CREDENTIALS if isinstance(error, PermissionError) else None)
+        if advice := _ADVICE.get(_code(error)):
+            return advice
+        if isinstance(error, PermissionError):
+            return _CREDENTIALS
+        status = _answer(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return _REFUSAL if status in _LASTING_STATUSES else None
+
+    def wrong_address(self, error: BaseException) -> str | None:
+        return _WRONG_ADDRESS.get(_code(error))
 
     def close(self) -> None:
         if self._owns:
@@ -130,28 +146,41 @@ def _translated(path: str, limit_s: float) -> Iterator[None]:
         code = _code(error)
         if code in _REFUSED:
             raise FileExistsError(path) from error
-        if code in _WRONG_ADDRESS:
-            raise ConfigError(f"s3://{path}: {_WRONG_ADDRESS[code]}") from error
         raise
 
 
 def _code(error: BaseException) -> str:
     """S3's error code if the server said one, else what kind of error it is."""
+    return str(_answer(error).get("Error", {}).get("Code", type(error).__name__))
+
+
+def _answer(error: BaseException) -> Mapping[str, Any]:
+    """What the server said, if it said anything."""
     for each in (error, error.__cause__):
         answer = getattr(each, "response", None)
         if isinstance(answer, Mapping):
-            return str(answer.get("Error", {}).get("Code", ""))
-    return type(error).__name__
+            return answer
+    return {}
 
 
 def s3_arguments(arguments: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     """The arguments of an S3FileSystem that answers or fails in bounded time, and is quick to make."""
+    known = {*inspect.signature(S3FileSystem.__init__).parameters, "profile"} - _NOT_FROM_AN_ADDRESS
+    for name in arguments:
+        if name not in known:
+            raise ConfigError(f"s3fs has no argument {name!r} for fs.{name}; {suggestion(name, known)}")
+    endpoint = arguments.get("endpoint_url")
+    if endpoint is not None and not re.match(r"https?://[^/]", endpoint):
+        raise ConfigError(
+            "fs.endpoint_url starts with http:// or https://, for example http://127.0.0.1:9000"
+        )
     config = {
         "connect_timeout": timeout_s,
         "read_timeout": timeout_s,
         "retries": {"total_max_attempts": 1},
         **(arguments.get("config_kwargs") or {}),
     }
+    AioConfig(**config)  # raises TypeError for what botocore does not know
     given = {name: value for name, value in arguments.items() if name not in ("profile", "config_kwargs")}
     session = AioSession(profile=arguments.get("profile"))
     # To read the description of the S3 API takes ten times as long as all the rest.

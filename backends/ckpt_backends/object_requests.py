@@ -187,13 +187,13 @@ class Requests:
             self.counts[kind] += 1
         try:
             return ask(*args)
-        except (FileNotFoundError, FileExistsError, ConfigError, *_OURS):
+        except _OURS:
             raise
-        except NotADirectoryError as error:
-            raise ConfigError(
-                f"{self._address} cannot be a folder: a file is in the way; choose another path"
-            ) from error
         except Exception as error:  # drivers raise what they like: OSError, botocore's, aiohttp's, timeouts
+            if wrong := self._driver.wrong_address(error):
+                raise ConfigError(f"{self._address}: {wrong}") from error
+            if isinstance(error, (FileNotFoundError, FileExistsError)):
+                raise
             raise BackendUnavailableError(_shown(error)) from error
 
     def _trying(self, action: str, name: str, once: Callable[[], Answer]) -> Answer:
