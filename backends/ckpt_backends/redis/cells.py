@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 
+from ckpt.errors import BackendUnavailableError
 from ckpt_backends.redis.layout import (
     Layout,
     after,
@@ -47,7 +48,13 @@ class Ledgers:
     def load(self, namespace: str, after_number: int) -> list[tuple[int, bytes]]:
         """The records above a number."""
         ledger = self._layout.ledger(namespace)
-        ((first, records),) = self._requests.read(ledger, script(LOAD, [ledger], [b"%d" % after_number]))
+        answer = self._requests.read(ledger, script(LOAD, [ledger], [b"%d" % after_number]))
+        ((newest, first, records),) = answer
+        if newest < after_number:
+            raise BackendUnavailableError(
+                f"{self._requests.at} has lost records of namespace {namespace!r} that it had acknowledged, by "
+                "a failover, a restart or a flush; open the store again, and see what is there"
+            )
         return [(number, raw) for number, raw in enumerate(records, first) if raw is not None]
 
     def forget(self, namespace: str, below: int) -> None:

@@ -20,6 +20,18 @@ local function chunks(first, last, step, act)
 end
 """
 
+_EVEN_IF_FULL = "redis.call('HDEL', KEYS[1], 'refused')\n"
+"""Redis refuses memory to a script at maxmemory only before its first write. This one frees, and is allowed:
+what it takes to drop, truncate and fence is a few bytes, and must work when there is no room."""
+
+REGISTER = """
+if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then
+  redis.call('SADD', KEYS[1], ARGV[1])
+end
+return 1
+"""
+"""Notes a namespace; one that is known needs no memory, so it works when there is none."""
+
 WROTE_ROWS = (
     _CHUNKS
     + """
@@ -59,7 +71,9 @@ can ever see what was written, and it is removed. ARGV[4…] are keys that expir
 any. At most ARGV[3] of those that expired long ago are swept.
 """
 
-MOVE_ROWS = """
+MOVE_ROWS = (
+    _EVEN_IF_FULL
+    + """
 local place = redis.call('HGET', KEYS[1], 'place') or '0.0'
 if place ~= ARGV[1] then
   return place
@@ -74,6 +88,7 @@ end
 redis.call('HSET', KEYS[1], 'place', ARGV[2])
 return ARGV[2]
 """
+)
 """From place ARGV[1] to ARGV[2], with the rows or (ARGV[3] = clear) without. Returns where they are now."""
 
 PAGE = """
@@ -148,7 +163,9 @@ What the transaction then writes goes to the empty places, and `COMMITTED` puts 
 attempt, or one that arrives late, changes nothing, and nobody sees what happens in between.
 """
 
-COMMITTED = """
+COMMITTED = (
+    _EVEN_IF_FULL
+    + """
 local ledger = KEYS[1]
 if tonumber(redis.call('HGET', ledger, 'newest') or '0') + 1 ~= tonumber(ARGV[1]) then
   redis.call('UNLINK', KEYS[2], KEYS[3])
@@ -157,7 +174,7 @@ if tonumber(redis.call('HGET', ledger, 'newest') or '0') + 1 ~= tonumber(ARGV[1]
       redis.call('RENAME', KEYS[i + 2], KEYS[i])
     end
   end
-  redis.pcall('HSET', ledger, 'refused', ARGV[1])
+  redis.call('HSET', ledger, 'refused', ARGV[1])
   return 0
 end
 if tonumber(ARGV[2]) > tonumber(redis.call('HGET', ledger, 'written') or '0') then
@@ -168,6 +185,7 @@ if ARGV[3] then
 end
 return 1
 """
+)
 """The end of a transaction that has written cells with the stamp ARGV[2]: adds the record ARGV[3], if any.
 
 If the number ARGV[1] is not the next, the cells go, and those that stepped aside come back. A refusal writes
@@ -190,10 +208,10 @@ chunks(first, newest, 1000, function(i, j)
     records[#records + 1] = record
   end
 end)
-return {first, records}
+return {newest, first, records}
 """
 )
-"""The records above the number ARGV[1], and the number of the first of them."""
+"""The number of the newest record; the number of the first above ARGV[1], and all from there on."""
 
 FORGET = (
     _CHUNKS
@@ -216,13 +234,16 @@ return 1
 )
 """Removes the records below the number ARGV[1]."""
 
-RESERVE_STAMPS = """
+RESERVE_STAMPS = (
+    _EVEN_IF_FULL
+    + """
 local time = redis.call('TIME')
 local given = tonumber(redis.call('HGET', KEYS[1], 'stamp') or '0')
 local last = math.max(given, tonumber(ARGV[1]), time[1] * 1000000 + time[2])
 redis.call('HSET', KEYS[1], 'stamp', string.format('%.0f', last + tonumber(ARGV[2])))
 return string.format('%.0f', last)
 """
+)
 """ARGV[2] stamps above ARGV[1] for one handle; returns the number before the first.
 
 They start at the microsecond of now, so that a server that has lost its newest writes gives none twice.

@@ -18,8 +18,9 @@ from ckpt_backends.redis.cells import Cells, Ledgers
 from ckpt_backends.redis.layout import Layout
 from ckpt_backends.redis.link import Link
 from ckpt_backends.redis.options import RedisOptions
-from ckpt_backends.redis.requests import Requests
+from ckpt_backends.redis.requests import Requests, script
 from ckpt_backends.redis.rows import Rows
+from ckpt_backends.redis.scripts import REGISTER
 
 
 class RedisServer(CellServer):
@@ -46,7 +47,8 @@ class RedisServer(CellServer):
         return [member.decode() for member in members]
 
     def register(self, namespace: str) -> None:
-        self._requests.write(self._layout.names, [b"SADD", self._layout.names, namespace.encode()])
+        names = self._layout.names
+        self._requests.write(names, script(REGISTER, [names], [namespace.encode()]))
 
     # -- the ledger ------------------------------------------------------------------------------
 
