@@ -46,6 +46,7 @@ _BUILTIN: dict[str, Registered] = {
     "file": Registered("ckpt_backends.file:FileBackend"),
     "log": Registered("ckpt_backends.log:LogBackend"),
     "fsspec": Registered("ckpt_backends.fsspec:FsspecBackend"),
+    "cassandra": Registered("ckpt_backends.cassandra:CassandraBackend", extra="cassandra"),
     "hbase": Registered("ckpt_backends.hbase:HBaseBackend", extra="hbase"),
     "redis": Registered("ckpt_backends.redis:RedisBackend", extra="redis"),
 }

@@ -1,0 +1,253 @@
+"""Plain rows: the last write wins, and nothing that was written under a lower fence is seen once one is up.
+
+How a write keeps that is told in `fences`. A deleted key is a row that says so and expires after
+`deleted_s`: a scan passes over such rows like over any other.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from ckpt_backends.cassandra.buckets import Buckets, batches, in_order
+from ckpt_backends.cassandra.fences import STEP, Fences, Turn
+from ckpt_backends.cassandra.keys import (
+    GONE,
+    LONGEST,
+    Intent,
+    Parts,
+    bucket_of,
+    pack_value,
+    stored_key,
+    unpack_value,
+)
+from ckpt_backends.cassandra.ledger import Names
+from ckpt_backends.cassandra.link import Link, Request, Values, bigint, integer
+from ckpt_backends.cassandra.parts import INLINE_BYTES, PartStore, require_size
+from ckpt_backends.cassandra.schema import Cql
+from ckpt_backends.cells import NotNowError
+
+_ANNOUNCED_BYTES = 512 << 10
+_LONGEST_TTL_S = 20 * 365 * 86_400
+_TTL_SLACK_S = 60
+"""Cassandra removes an expired row by its own clock; who reads decides by another one, which may be
+behind."""
+_TRIES = STEP // 64
+_MOST_FENCES, _MOST_TRIES = 63, _TRIES - 3
+
+
+class Rows:
+    """The rows of plain namespaces."""
+
+    def __init__(
+        self, link: Link, names: Names, fences: Fences, buckets: Buckets, parts: PartStore, deleted_s: float
+    ) -> None:
+        self._link, self._names, self._fences = link, names, fences
+        self._buckets, self._parts = buckets, parts
+        self._deleted_s = math.ceil(deleted_s)
+        self._settled: dict[str, tuple[int, frozenset[bytes]]] = {}
+        """When the last fence of this handle went up, and the keys of writes that may still arrive."""
+        self._tries: dict[tuple[str, int], int] = {}
+        self._marked: set[str] = set()
+        self._lock = threading.Lock()
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(
+        self,
+        namespace: str,
+        puts: Mapping[bytes, bytes],
+        deletes: Sequence[bytes],
+        *,
+        ttl_s: float | None,
+        fence: int,
+    ) -> bool:
+        """Write rows if that fence is up; False if another is."""
+        for key, value in puts.items():
+            if len(value) > INLINE_BYTES:
+                require_size(namespace, key, value)
+        lasts_s = 0 if ttl_s is None or ttl_s > _LONGEST_TTL_S else math.ceil(ttl_s) + _TTL_SLACK_S
+        changes: dict[bytes, bytes | None] = {}
+        weight = 0
+        gone: Iterable[tuple[bytes, bytes | None]] = ((key, None) for key in deletes)
+        for key, change in chain(puts.items(), gone):
+            changes[key] = change
+            weight += len(key) + 4
+            if weight > _ANNOUNCED_BYTES:
+                if not self._write(namespace, changes, lasts_s, fence):
+                    return False
+                changes, weight = {}, 0
+        return not changes or self._write(namespace, changes, lasts_s, fence)
+
+    def _write(self, namespace: str, changes: dict[bytes, bytes | None], lasts_s: int, fence: int) -> bool:
+        stored = tuple(changes) if max(map(len, changes)) <= LONGEST else tuple(map(stored_key, changes))
+        turn = self._fences.begin(namespace, fence, stored)
+        if turn is None:
+            return False
+        try:
+            superseded = self._in_parts(namespace, stored) if turn.big else []
+            values, large = self._packed(turn, changes, lasts_s)
+            self._link.done(self._requests(turn, values, lasts_s))
+            if not self._fences.finish(turn):
+                return False
+        except BaseException:
+            self._fences.doubt(turn)
+            raise
+        if superseded or large:
+            # The parts of this very write have its time, those of earlier values an earlier one.
+            self._parts.remove(namespace, ((key, turn.time - 1) for key in {*superseded, *large}))
+        return True
+
+    def _packed(
+        self, turn: Turn, changes: Mapping[bytes, bytes | None], lasts_s: int
+    ) -> tuple[Iterator[bytes | None], list[bytes]]:
+        """What to store for each change, in order, and the stored keys of values that went into parts."""
+        large = {
+            key: value for key, value in changes.items() if value is not None and len(value) > INLINE_BYTES
+        }
+        if large and turn.namespace not in self._marked:
+            place = self._names.place(turn.namespace)
+            self._link.ask(Cql.MARK_BIG_ROWS, *place, level=self._link.quorum)
+            self._marked.add(turn.namespace)
+        placed: dict[bytes, bytes | Parts] = {
+            key: self._parts.write(turn.namespace, key, value, timestamp=turn.time, ttl_s=lasts_s)
+            for key, value in large.items()
+        }
+        packed = (
+            None if value is None else pack_value(key, placed.get(key, value))
+            for key, value in changes.items()
+        )
+        return packed, [stored_key(key) for key in large]
+
+    def _requests(self, turn: Turn, values: Iterator[bytes | None], lasts_s: int) -> Iterator[Request]:
+        partitions = self._buckets.partitions(turn.namespace)
+        count = len(partitions)
+        puts: list[list[tuple[bytes, Values]]] = [[] for _ in partitions]
+        gone: list[list[tuple[bytes, Values]]] = [[] for _ in partitions]
+        for_s, forgotten_s = integer(lasts_s), integer(self._deleted_s)
+        for key, value in zip(turn.keys, values, strict=True):
+            bucket = bucket_of(key, count)
+            if value is None:
+                gone[bucket].append((key, (forgotten_s, GONE, *partitions[bucket], key)))
+            elif lasts_s:
+                puts[bucket].append((value, (for_s, value, *partitions[bucket], key)))
+            else:
+                puts[bucket].append((value, (value, *partitions[bucket], key)))
+        for rows in puts:
+            statement = Cql.PUT_FOR if lasts_s else Cql.PUT
+            yield from batches(statement, rows, level=self._link.rows, timestamp=turn.time)
+        for rows in gone:
+            yield from batches(Cql.PUT_FOR, rows, level=self._link.rows, timestamp=turn.time)
+
+    def _in_parts(self, namespace: str, stored: Sequence[bytes]) -> list[bytes]:
+        """Those of the keys whose values are in parts now."""
+        return [
+            key
+            for key, raw in self._buckets.named(namespace, Cql.GET, stored)
+            if isinstance(unpack_value(key, raw)[1], Parts)
+        ]
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The rows of those keys that exist."""
+        found: dict[bytes, bytes] = {}
+        for stored, raw in self._buckets.named(namespace, Cql.GET, map(stored_key, keys)):
+            key, value = unpack_value(stored, raw)
+            if isinstance(value, Parts):
+                value = self._whole(namespace, stored, value)
+            if value is not None:
+                found[key] = value
+        return found
+
+    def _whole(self, namespace: str, stored: bytes, parts: Parts) -> bytes | None:
+        """The value that a row names; what the row says now, if its parts are gone."""
+        whole = self._parts.read(namespace, stored, parts)
+        if whole is not None:
+            return whole
+        for key, raw in self._buckets.named(namespace, Cql.GET, [stored]):
+            _, value = unpack_value(key, raw)
+            if not isinstance(value, Parts):
+                return value
+            # Nothing is no value that was ever written: it is taken for what it is, damage.
+            return self._parts.read(namespace, stored, value) or b""
+        return None
+
+    def scan(self, namespace: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Every row whose key starts with `prefix`, by key."""
+        rows = self._buckets.scan(namespace, Cql.SCAN, Cql.SCAN_BELOW, prefix)
+        whole = ((stored, unpack_value(stored, raw)[0], raw) for stored, raw in rows)
+        for stored, key, raw in in_order(whole):
+            if not key.startswith(prefix):
+                continue
+            _, value = unpack_value(stored, raw)
+            if isinstance(value, Parts):
+                value = self._whole(namespace, stored, value)
+            if value is not None:
+                yield key, value
+
+    # -- owners ----------------------------------------------------------------------------------
+
+    def fence(self, namespace: str, number: int) -> None:
+        """Put a fence up, and make sure that nothing announced under a lower one is seen from now on."""
+        standing = self._fences.put_up(namespace, number)
+        late = {slot: intent for slot, intent in standing.intents.items() if intent.fence < number}
+        if late and standing.fence > number:
+            raise NotNowError(f"namespace {namespace!r} of {self._link.at} is being claimed by another owner")
+        keys = self._outdate(namespace, number, late) if late else frozenset()
+        self._fences.settle(namespace, number, ((slot, intent.time) for slot, intent in late.items()))
+        with self._lock:
+            self._settled[namespace] = (standing.mark, keys)
+
+    def _outdate(self, namespace: str, number: int, late: Mapping[bytes, Intent]) -> frozenset[bytes]:
+        """Write announced keys again as they are, at a time between that of the write and all later ones.
+
+        A higher fence writes at a higher time, and so does a second try: what is left of the first may still
+        arrive too.
+        """
+        with self._lock:
+            tries = self._tries[namespace, number] = self._tries.get((namespace, number), 0) + 1
+        times: dict[bytes, int] = {}
+        for intent in late.values():
+            offset = min(number - intent.fence, _MOST_FENCES) * _TRIES + min(tries, _MOST_TRIES)
+            for key in intent.keys:
+                times[key] = max(times.get(key, 0), intent.time + offset)
+        level = self._link.quorum
+        found = {
+            key: (raw, ttl_s or 0)
+            for key, raw, ttl_s in self._buckets.named(namespace, Cql.GET_WITH_TTL, times, level=level)
+        }
+        requests: list[Request] = []
+        for partition, keys in self._buckets.grouped(namespace, times):
+            rows: list[tuple[bytes, Values]] = []
+            for key in keys:
+                raw, ttl_s = found.get(key, (GONE, self._deleted_s))
+                rows.append((raw, (integer(ttl_s), bigint(times[key]), raw, *partition, key)))
+            requests += batches(Cql.PUT_AT, rows, level=level)
+        self._link.done(requests)
+        return frozenset(times)
+
+    def clear(self, namespace: str) -> None:
+        """Remove every row that was written before the fence went up: one range of each partition."""
+        with self._lock:
+            settled = self._settled.get(namespace)
+        mark, late = settled or (self._fences.standing(namespace).mark, frozenset())
+        if not mark:
+            return
+        # Above everything announced before the fence, below everything after it.
+        before, at = mark + STEP - 2, mark + STEP - 1
+        level = self._link.rows
+        if self._fences.look(namespace).big_rows:
+            rows = self._buckets.scan(namespace, Cql.SCAN, Cql.SCAN_BELOW, b"")
+            large = ((key, before) for key, raw in rows if isinstance(unpack_value(key, raw)[1], Parts))
+            self._parts.remove(namespace, large)
+        self._link.done(
+            Request.one(Cql.CLEAR, bigint(before), *partition, level=level)
+            for partition in self._buckets.partitions(namespace)
+        )
+        gone_s = integer(self._deleted_s)
+        for partition, keys in self._buckets.grouped(namespace, late):
+            again = [(key, (gone_s, bigint(at), GONE, *partition, key)) for key in keys]
+            self._link.done(batches(Cql.PUT_AT, again, level=level))
