@@ -3,34 +3,77 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
+
+import pytest
 
 import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
-from ckpt.testing.servers import server_address
+
+_ADDRESS: list[str] = []
 
 
-def prefix_of(directory: Path | str) -> str:
-    """A prefix of its own for each test: making a table takes a second or two, a prefix takes nothing."""
-    return hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+@pytest.fixture(scope="module", autouse=True)
+def _address(hbase_table: str) -> None:
+    _ADDRESS[:] = [hbase_table]
+
+
+def store_in(directory: str | os.PathLike[str], **extra: object) -> Backend:
+    """A store of its own for each directory: a table takes a second to make, a prefix takes nothing."""
+    return ckpt.open_backend(_ADDRESS[0], prefix=hashlib.sha256(os.fsencode(directory)).hexdigest(), **extra)
 
 
 class TestHBase(BackendConformance):
     scheme = "hbase"
 
     def open_backend(self) -> Backend:
-        prefix = prefix_of(self.directory)
-        return ckpt.open_backend(server_address("hbase"), prefix=prefix, clock=self.clock)
+        return store_in(self.directory, clock=self.clock)
 
     def let_time_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
 
-class TestHBaseMachine(
-    backend_machine(
-        lambda directory: ckpt.open_backend(server_address("hbase"), prefix=prefix_of(directory)),
-        max_examples=8,
-    )
-):
+class TestHBaseMachine(backend_machine(store_in, max_examples=12)):
     pass
+
+
+def test_a_batch_of_values_in_parts_comes_back_whole(tmp_path: Path) -> None:
+    sizes = [0, 1, 32 << 10, (32 << 10) + 1, 1 << 20, (1 << 20) + 1, 12 << 20]
+    values = {b"key-%d" % size: os.urandom(size) for size in sizes}
+    with store_in(tmp_path) as backend:
+        backend.put_many("words", values)
+        assert backend.get_many("words", list(values)) == values
+        assert dict(backend.scan("words")) == values
+        smaller = dict.fromkeys(values, b"small")
+        backend.put_many("words", smaller)
+        assert dict(backend.scan("words")) == smaller
+        backend.commit("store", 1, values)
+        backend.commit("store", 2, smaller)
+        assert dict(backend.scan("store", version=1)) == values
+        assert backend.get_many("store", list(values), version=1) == values
+        assert dict(backend.scan("store")) == smaller
+
+
+def test_keys_beyond_the_longest_row_are_scanned_in_order(tmp_path: Path) -> None:
+    # They differ behind the part of the key that fits into a row.
+    keys = [b"k" * length + tail for length in (29_999, 30_000, 40_000) for tail in (b"", b"a", b"b", b"c")]
+    with store_in(tmp_path) as backend:
+        backend.put_many("words", {key: key[-20:] for key in keys})
+        backend.commit("store", 1, {key: key[-20:] for key in keys})
+        for namespace in ("words", "store"):
+            assert [key for key, _ in backend.scan(namespace)] == sorted(keys)
+            beyond = [key for key, _ in backend.scan(namespace, prefix=b"k" * 40_000)]
+            assert beyond == [key for key in sorted(keys) if key.startswith(b"k" * 40_000)]
+
+
+def test_stores_of_one_table_do_not_see_each_other(hbase_table: str, tmp_path: Path) -> None:
+    base = hashlib.sha256(os.fsencode(tmp_path)).hexdigest()[:16]
+    stores = [ckpt.open_backend(hbase_table, prefix=base + tail) for tail in ("", "\0", "\0\0", "x")]
+    for number, store in enumerate(stores):
+        store.put_many("words", {b"number": b"%d" % number})
+    for number, store in enumerate(stores):
+        assert dict(store.scan("words")) == {b"number": b"%d" % number}
+        assert store.namespaces() == ["words"]
+        store.close()

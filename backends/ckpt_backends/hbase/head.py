@@ -57,7 +57,7 @@ class Head:
 
     fence: int = 0
     next: int = 1
-    floor: int = 0
+    floor: int = 1
     has_parts: bool = False
     running: dict[int, bytes] = field(default_factory=dict)
     hidden: frozenset[int] = frozenset()
