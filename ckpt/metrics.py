@@ -51,7 +51,7 @@ class Histogram:
 
 def prometheus_text(metrics: Mapping[str, Any]) -> str:
     """What `SafeKeeper.metrics()` returns, in Prometheus' text format."""
-    page = _Page()
+    page = Page()
     spaces: Mapping[str, Mapping[str, Any]] = metrics["namespaces"]
     queue, writes, loads = metrics["queue"], metrics["writes"], metrics["loads"]
     page.add(
@@ -94,17 +94,21 @@ def prometheus_text(metrics: Mapping[str, Any]) -> str:
     return page.text()
 
 
-class _Page:
+class Page:
+    """A page of Prometheus' text format: each metric with its head, once."""
+
     def __init__(self) -> None:
         self._lines: list[str] = []
 
     def add(
         self, name: str, kind: str, about: str, samples: Iterable[tuple[Mapping[str, str], int | float]]
     ) -> None:
+        """One counter or gauge, a sample for each set of labels."""
         self._head(name, kind, about)
         self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
 
     def histogram(self, name: str, about: str, reading: Mapping[str, Any]) -> None:
+        """What `Histogram.read` returned."""
         self._head(name, "histogram", about)
         buckets = {**reading["buckets"], float("inf"): reading["count"]}
         self._lines += [f'{name}_bucket{{le="{_number(bound)}"}} {count}' for bound, count in buckets.items()]
@@ -114,6 +118,7 @@ class _Page:
         self._lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
 
     def text(self) -> str:
+        """The page."""
         return "\n".join(self._lines) + "\n"
 
 

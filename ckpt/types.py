@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NewType
+from itertools import pairwise
+from typing import NewType, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from ckpt.errors import ConfigError
 
@@ -25,6 +29,64 @@ class Changes:
     puts: Mapping[bytes, bytes] = field(default_factory=dict)
     deletes: Iterable[bytes] = ()
     ttl_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Rows as columns: what many (key, value) pairs are while nobody looks at a single one.
+
+    Examples
+    --------
+    >>> block = Block.of([(b"be", b"2"), (b"or", b"10")])
+    >>> len(block), bytes(block.keys), block.value_lengths.tolist()
+    (2, b'beor', [1, 2])
+    >>> list(block.rows())
+    [(b'be', b'2'), (b'or', b'10')]
+    """
+
+    key_lengths: npt.NDArray[np.uint32]
+    value_lengths: npt.NDArray[np.uint32]
+    keys: bytes | memoryview
+    """All keys, one after the other."""
+    values: bytes | memoryview
+    """All values, in the order of their keys."""
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[bytes, bytes]]) -> Self:
+        """The block of these rows."""
+        listed = list(rows)
+        keys, values = [key for key, _ in listed], [value for _, value in listed]
+        return cls(lengths_of(keys), lengths_of(values), b"".join(keys), b"".join(values))
+
+    def __len__(self) -> int:
+        return len(self.key_lengths)
+
+    @property
+    def total_bytes(self) -> int:
+        """How long all keys and values are together."""
+        return len(self.keys) + len(self.values)
+
+    def rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (key, value)."""
+        return zip(cut(self.keys, self.key_lengths), cut(self.values, self.value_lengths), strict=True)
+
+
+def lengths_of(items: list[bytes]) -> npt.NDArray[np.uint32]:
+    """The column of lengths of some keys or values."""
+    return np.fromiter(map(len, items), np.uint32, len(items))
+
+
+def cut(blob: bytes | memoryview, lengths: npt.NDArray[np.uint32]) -> list[bytes]:
+    """The inverse of joining: each piece as bytes of its own.
+
+    Examples
+    --------
+    >>> cut(b"beor", np.array([2, 0, 2], np.uint32))
+    [b'be', b'', b'or']
+    """
+    owned = bytes(blob)  # slices of bytes cost half of what slices of a view do
+    ends = lengths.cumsum(dtype=np.int64).tolist()
+    return [owned[start:end] for start, end in pairwise([0, *ends])]
 
 
 def check_namespace(namespace: str) -> str:

@@ -1,0 +1,249 @@
+"""What a sidecar does with a request: the backend is asked once, and a repeated commit is done once.
+
+No socket is known here. An answer is a sequence of responses; parts of a load are made while earlier ones are
+being sent, so that memory does not grow with the namespace.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+
+from ckpt.backend import Backend, Counts, ScansInBlocks
+from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError, shown_key
+from ckpt.sidecar.counters import Counters
+from ckpt.sidecar.frames import (
+    ID_BYTES,
+    Buffer,
+    Status,
+    encode_history,
+    encode_names,
+    encode_rows_in_all,
+    encode_stats,
+    row_block,
+    row_block_bytes,
+    text,
+)
+from ckpt.sidecar.requests import (
+    CommitRequest,
+    DropRequest,
+    GetRequest,
+    HistoryRequest,
+    LoadRequest,
+    NamespacesRequest,
+    PingRequest,
+    Request,
+    StatsRequest,
+    TruncateRequest,
+)
+from ckpt.types import Block, CommitId, cut
+
+_LEAST_PART_BYTES = 1 << 12
+_MOST_PART_BYTES = 16 << 20
+_GET_PART_BYTES = 1 << 20
+
+Response = tuple[Status, list[Buffer]]
+
+
+class Service:
+    """Answers the requests of all connections with one backend; its owner closes the backend."""
+
+    def __init__(self, backend: Backend, *, max_frame_bytes: int) -> None:
+        self.backend = backend
+        self.counters = Counters()
+        self._room_bytes = max_frame_bytes - ID_BYTES
+        self._under_way: dict[tuple[str, str], threading.Event] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, request: Request) -> Generator[Response, None, None]:
+        """The responses to one request, the last of them DONE; raises what the backend raises."""
+        match request:
+            case CommitRequest():
+                yield Status.DONE, [text(self._commit(request))]
+            case LoadRequest():
+                yield from self._load(request)
+            case GetRequest():
+                yield from self._get(request)
+            case HistoryRequest():
+                history = self.backend.history(request.namespace)
+                tip = history.tip.id if history.tip else ""
+                yield Status.DONE, self._fitting(encode_history(history.commits(), tip))
+            case TruncateRequest():
+                self.backend.truncate(request.namespace, request.keep_from)
+                self.counters.add(truncates=1)
+                yield Status.DONE, []
+            case DropRequest():
+                self.backend.drop(request.namespace)
+                self.counters.add(drops=1)
+                yield Status.DONE, []
+            case NamespacesRequest():
+                names = [n for n in self.backend.namespaces() if n.startswith(request.prefix)]
+                yield Status.DONE, self._fitting(encode_names(names))
+            case StatsRequest():
+                yield Status.DONE, encode_stats(self.stats())
+            case PingRequest():
+                yield Status.DONE, []
+
+    def stats(self) -> dict[str, float]:
+        """The counts of this sidecar and, if it counts anything, of its backend."""
+        stats = self.counters.read()
+        if isinstance(self.backend, Counts):
+            counts = self.backend.counts()
+            stats |= {f"backend_{name}": float(count) for name, count in counts.items()}
+            if groups := counts.get("durable_writes"):
+                stats["group_size"] = stats["commits"] / groups
+        return stats
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def _commit(self, request: CommitRequest) -> CommitId:
+        began = time.perf_counter()
+        puts = dict(request.puts.rows())
+        if len(puts) != len(request.puts):
+            key = shown_key(_first_repeated(request.puts))
+            raise ConfigError(f"a commit to namespace {request.namespace!r} puts key {key} twice; choose one")
+        with self._turn(request):
+            try:
+                commit_id = self.backend.commit(
+                    request.namespace,
+                    request.version,
+                    puts,
+                    request.deletes,
+                    base=request.base,
+                    commit_id=request.commit_id,
+                )
+                repeated = 0
+            except (ConfigError, VersionNotFoundError):
+                done = self._done_before(request)
+                if done is None:
+                    raise
+                commit_id, repeated = done, 1
+        self.counters.add(
+            commits=1,
+            commits_repeated=repeated,
+            commit_rows=len(puts) + len(request.deletes),
+            commit_bytes=request.puts.total_bytes + sum(map(len, request.deletes)),
+            commit_seconds=time.perf_counter() - began,
+        )
+        return commit_id
+
+    @contextmanager
+    def _turn(self, request: CommitRequest) -> Iterator[None]:
+        """Alone with a commit id: a repeated request waits for the first one, which may still be under way.
+
+        A backend may show a commit before it is durable; without this a repeat would be told too early.
+        """
+        if request.commit_id is None:
+            yield
+            return
+        mine, key = threading.Event(), (request.namespace, request.commit_id)
+        while True:
+            with self._lock:
+                other = self._under_way.setdefault(key, mine)
+            if other is mine:
+                break
+            other.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._under_way[key]
+            mine.set()
+
+    def _done_before(self, request: CommitRequest) -> CommitId | None:
+        """The id, if the namespace holds this very commit: the client repeats because an answer was lost."""
+        if request.commit_id is None:
+            return None
+        history = self.backend.history(request.namespace)
+        if request.commit_id not in history:
+            return None
+        known = history[request.commit_id]
+        # A truncation takes a floor's base away; who named it then cannot be contradicted any more.
+        same_base = request.base in (None, known.base) or known.base is None
+        if known.version != request.version or not same_base:
+            return None
+        self.backend.flush()
+        return known.id
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def _load(self, request: LoadRequest) -> Iterator[Response]:
+        began = time.perf_counter()
+        part_bytes = min(max(request.part_bytes, _LEAST_PART_BYTES), _MOST_PART_BYTES, self._room_bytes)
+        rows = sent_bytes = 0
+        for block in self._blocks(request, part_bytes):
+            yield self._part(block, request.namespace)
+            rows += len(block)
+            sent_bytes += block.total_bytes
+        yield Status.DONE, encode_rows_in_all(rows)
+        seconds = time.perf_counter() - began
+        self.counters.add(loads=1, load_rows=rows, load_bytes=sent_bytes, load_seconds=seconds)
+
+    def _blocks(self, request: LoadRequest, part_bytes: int) -> Iterator[Block]:
+        backend, namespace = self.backend, request.namespace
+        if isinstance(backend, ScansInBlocks):
+            return backend.scan_blocks(
+                namespace, version=request.version, commit_id=request.commit_id, block_bytes=part_bytes
+            )
+        rows = backend.scan(namespace, version=request.version, commit_id=request.commit_id)
+        return blocks_of(rows, part_bytes)
+
+    def _get(self, request: GetRequest) -> Iterator[Response]:
+        # One question, so that all values are of one commit, whatever others commit or truncate meanwhile.
+        found = self.backend.get_many(
+            request.namespace, request.keys, version=request.version, commit_id=request.commit_id
+        )
+        for block in blocks_of(found.items(), min(_GET_PART_BYTES, self._room_bytes)):
+            yield self._part(block, request.namespace)
+        yield Status.DONE, encode_rows_in_all(len(found))
+        self.counters.add(gets=1, get_rows=len(found))
+
+    def _part(self, block: Block, namespace: str) -> Response:
+        size = row_block_bytes(block)
+        if size > self._room_bytes:
+            raise UnsupportedError(
+                f"namespace {namespace!r} in {self.backend.address} holds a row that fits into no frame "
+                f"({size} bytes, at most {self._room_bytes}); read it without the sidecar"
+            )
+        return Status.PART, row_block(block)
+
+    def _fitting(self, body: list[Buffer]) -> list[Buffer]:
+        size = sum(map(len, body))
+        if size > self._room_bytes:
+            raise UnsupportedError(
+                f"the answer is {size} bytes long and a frame at most {self._room_bytes}; "
+                "truncate old versions, or ask with a longer prefix"
+            )
+        return body
+
+
+def blocks_of(rows: Iterable[tuple[bytes, bytes]], block_bytes: int) -> Iterator[Block]:
+    """The rows in blocks that are at most that many bytes longer than one row.
+
+    Examples
+    --------
+    >>> [list(block.rows()) for block in blocks_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], 20)]
+    [[(b'a', b'1'), (b'b', b'2')], [(b'c', b'3')]]
+    """
+    held: list[tuple[bytes, bytes]] = []
+    size = 0
+    for row in rows:
+        row_bytes = len(row[0]) + len(row[1]) + 8
+        if held and size + row_bytes > block_bytes:
+            yield Block.of(held)
+            held, size = [], 0
+        held.append(row)
+        size += row_bytes
+    if held:
+        yield Block.of(held)
+
+
+def _first_repeated(block: Block) -> bytes:
+    seen: set[bytes] = set()
+    for key in cut(block.keys, block.key_lengths):
+        if key in seen:
+            return key
+        seen.add(key)
+    raise AssertionError("no key is repeated")
