@@ -56,5 +56,5 @@ def _checked(link: Link, options: RedisOptions) -> About:
     about = ask_about(link, names)
     about.require_safe(link.at)
     if options.mode == "read" and not link.ask(names, [b"EXISTS", names])[0]:
-        raise ConfigError(f"there is no store at {link.at}; check the address and its prefix")
+        raise ConfigError(f"there is no store with prefix {options.prefix!r} at {link.at}; check the address")
     return about

@@ -52,8 +52,8 @@ class Ledgers:
         ((newest, first, records),) = answer
         if newest < after_number:
             raise BackendUnavailableError(
-                f"{self._requests.at} has lost records of namespace {namespace!r} that it had acknowledged, by "
-                "a failover, a restart or a flush; open the store again, and see what is there"
+                f"{self._requests.at} has lost records of namespace {namespace!r} that it had acknowledged, "
+                "by a failover, a restart or a flush; open the store again, and see what is there"
             )
         return [(number, raw) for number, raw in enumerate(records, first) if raw is not None]
 

@@ -119,7 +119,7 @@ class ServerLink(Link):
     """One server, or whichever is the primary according to sentinels."""
 
     def __init__(self, target: RedisTarget, options: RedisOptions) -> None:
-        super().__init__(target.shown)
+        super().__init__(target.at)
         settings = _settings(target, options)
         self._sentinel: Sentinel | None = None
         if options.sentinel is None:
@@ -149,7 +149,7 @@ class ClusterLink(Link):
     """A cluster: each namespace lives on the server that its slot belongs to."""
 
     def __init__(self, target: RedisTarget, options: RedisOptions) -> None:
-        super().__init__(target.shown)
+        super().__init__(target.at)
         self._nodes = [ClusterNode(host, port) for host, port in target.hosts]
         self._settings = _settings(target, options)
         self._settings.pop("db")

@@ -72,6 +72,8 @@ class RedisTarget:
     username: str | None
     password: str | None = field(repr=False)
     tls: bool
+    at: str
+    """As messages name it: without password and options."""
     shown: str
     """The address without the password: it opens the same store where file or environment have it."""
 
@@ -85,8 +87,8 @@ def read_target(address: Address, options: RedisOptions, given: Mapping[str, obj
     >>> target = read_target(parse_address("redis://ada:secret@db/2"), RedisOptions(), {})
     >>> target.hosts, target.database, target.shown
     ((('db', 6379),), 2, 'redis://ada@db:6379/2')
-    >>> target
-    RedisTarget(hosts=(('db', 6379),), database=2, username='ada', tls=False, shown='redis://ada@db:6379/2')
+    >>> "secret" in repr(target)
+    False
     """
     who, _, where = address.location.rpartition("@")
     user, _, secret = who.partition(":")
@@ -114,14 +116,10 @@ def read_target(address: Address, options: RedisOptions, given: Mapping[str, obj
         k: _text(getattr(options, k)) for k in given if k in defaults and getattr(options, k) != defaults[k]
     }
     query = f"?{urlencode(kept, quote_via=quote, safe='/:,')}" if kept else ""
-    return RedisTarget(
-        hosts,
-        number,
-        username,
-        unquote(secret) or _password(options),
-        tls,
-        f"{address.scheme}://{as_whom}{shown_hosts}/{number}{query}",
-    )
+    at = f"{address.scheme}://{as_whom}{shown_hosts}/{number}"
+    for name in ("tls_ca", "tls_cert", "tls_key"):
+        _require_readable(name, getattr(options, name))
+    return RedisTarget(hosts, number, username, unquote(secret) or _password(options), tls, at, at + query)
 
 
 def _hosts(listed: str, port: int) -> tuple[tuple[str, int], ...]:
@@ -132,6 +130,15 @@ def _hosts(listed: str, port: int) -> tuple[tuple[str, int], ...]:
             raise ConfigError(f"a redis address is redis://host:port/0, got host {part!r}")
         hosts.append((match["v6"] or match["name"], int(match["port"] or port)))
     return tuple(hosts)
+
+
+def _require_readable(name: str, path: str | None) -> None:
+    if path is not None:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise ConfigError(f"{name} {path} cannot be read: {error.strerror}") from None
 
 
 def _password(options: RedisOptions) -> str | None:
