@@ -372,20 +372,23 @@ def test_what_counts_survives_below_what_dead_writers_left(
     """HBase forgets old versions when it writes its memory to disk, which disabling a table makes it do."""
     owner = open_handle()
     owner.fence("n", 1, exclusive=True)
-    assert owner.put({b"a": b"acknowledged"}, fence=1)
-    for number in range(2, 6):
+    big = b"b" * (2 << 20)
+    assert owner.put({b"a": b"acknowledged", b"big": big, b"deleted": b"1"}, fence=1)
+    assert owner.put({}, deletes=[b"deleted"], fence=1)
+    for number in range(2, 14):
         dying = open_handle()
         dying.fence("n", number, exclusive=True)
         dying.requests.after = lose("mutateRowsTs")
         with pytest.raises(NotNowError):
-            dying.put({b"a": b"unacknowledged"}, fence=number)
+            dying.put(dict.fromkeys([b"a", b"big", b"deleted", b"new"], b"unacknowledged"), fence=number)
     location, _, table = parse_address(hbase_table).location.partition("/")
     connection = happybase.Connection(location.partition(":")[0], int(location.partition(":")[2]))
     connection.disable_table(table)
     connection.enable_table(table)
     connection.compact_table(table, major=True)
     connection.close()
-    assert owner.rows() == owner.read_plain("n", [b"a"]) == {b"a": b"acknowledged"}
+    assert owner.rows() == {b"a": b"acknowledged", b"big": big}
+    assert owner.read_plain("n", [b"a", b"big", b"deleted", b"new"]) == owner.rows()
 
 
 def test_a_closed_handle_leaves_no_stamp_registered(open_handle: Callable[[], Handle]) -> None:

@@ -8,12 +8,13 @@ that only compare-and-set changes, says which stamps count:
   batch counts once its stamp is taken out of here, so a batch is seen whole or not at all.
 - `hidden`: stamps of batches that were running when a fence went up: never seen, however late they come.
 - `floor`: what is below it was dropped.
+- `swept`: below it, nothing hidden lies on top of a row any more.
 
 | bytes | content |
 | --- | --- |
 | 1 | format, 1 |
 | 8 | random, so that no head is ever stored twice and compare-and-set is exact |
-| 8 8 8 | fence, next, floor |
+| 8 8 8 8 | fence, next, floor, swept |
 | 1 | flags: 1 = some value of the namespace is or was in parts |
 | 4 4 | how many stamps are running, and hidden |
 | 16 each | running: stamp, handle |
@@ -34,7 +35,7 @@ from ckpt.errors import CorruptRecordError
 HANDLE_BYTES = 8
 
 _FORMAT = 1
-_FIXED = struct.Struct(">B8sQQQBII")
+_FIXED = struct.Struct(">B8sQQQQBII")
 _RUNNING = struct.Struct(">Q8s")
 _HIDDEN = struct.Struct(">Q")
 
@@ -58,6 +59,7 @@ class Head:
     fence: int = 0
     next: int = 1
     floor: int = 1
+    swept: int = 1
     has_parts: bool = False
     running: dict[int, bytes] = field(default_factory=dict)
     hidden: frozenset[int] = frozenset()
@@ -67,6 +69,11 @@ class Head:
     def shows(self, stamp: int) -> bool:
         """Whether readers see what was written under this stamp."""
         return self.floor <= stamp < self.next and stamp not in self.running and stamp not in self.hidden
+
+    @property
+    def piled_up(self) -> int:
+        """How many batches that never count may lie on top of one row."""
+        return sum(stamp >= self.swept for stamp in self.hidden)
 
     # -- what may follow -------------------------------------------------------------------------
 
@@ -99,6 +106,14 @@ class Head:
         """With nothing of what is there counting any more."""
         return replace(self, floor=self.next, running={}, hidden=frozenset(), has_parts=False)
 
+    def with_copies(self) -> Head:
+        """With a stamp, the highest, under which what counts may be copied: it counts at once."""
+        return replace(self, next=self.next + 1)
+
+    def swept_below(self, stamp: int) -> Head:
+        """With copies on top of everything hidden below a stamp."""
+        return replace(self, swept=max(self.swept, stamp))
+
     # -- bytes -----------------------------------------------------------------------------------
 
     def encoded(self) -> bytes:
@@ -109,6 +124,7 @@ class Head:
             self.fence,
             self.next,
             self.floor,
+            self.swept,
             self.has_parts,
             len(self.running),
             len(self.hidden),
@@ -122,7 +138,7 @@ class Head:
         if raw is None:
             return cls()
         try:
-            form, _, fence, following, floor, flags, running, hidden = _FIXED.unpack_from(raw)
+            form, _, fence, following, floor, swept, flags, running, hidden = _FIXED.unpack_from(raw)
             if form != _FORMAT:
                 raise CorruptRecordError(
                     "a head is in no format that this version of ckpt knows; update ckpt"
@@ -135,6 +151,7 @@ class Head:
                 fence,
                 following,
                 floor,
+                swept,
                 bool(flags & 1),
                 dict(_RUNNING.iter_unpack(raw[_FIXED.size : middle])),
                 frozenset(stamp for (stamp,) in _HIDDEN.iter_unpack(raw[middle:end])),

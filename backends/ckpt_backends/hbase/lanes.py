@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from ckpt.errors import CkptError
@@ -17,7 +17,7 @@ HEAD = META + b":plain"
 
 
 class Lane:
-    """What one handle knows about one namespace. All of it is guarded by its turn."""
+    """What one handle knows about one namespace; all of it is guarded by its turn."""
 
     def __init__(self, table: Table, meta: bytes, start: bytes, timeout_s: float) -> None:
         self.meta, self.start = meta, start
@@ -30,16 +30,26 @@ class Lane:
         self._head: Head | None = None
         self._is_alone = False
         self._turn = threading.RLock()
+        self._writing = threading.RLock()
 
     @contextmanager
     def turn(self) -> Iterator[Head | None]:
         """The only change of this handle for a while; the head as it was last seen."""
-        if not self._turn.acquire(timeout=2 * self._timeout_s):
+        with self._held(self._turn):
+            yield self._head
+
+    def writing(self) -> AbstractContextManager[None]:
+        """The only batch of this handle for a while."""
+        return self._held(self._writing)
+
+    @contextmanager
+    def _held(self, lock: threading.RLock) -> Iterator[None]:
+        if not lock.acquire(timeout=2 * self._timeout_s):
             raise NotNowError("another write to the same namespace has not ended in time; try again later")
         try:
-            yield self._head
+            yield
         finally:
-            self._turn.release()
+            lock.release()
 
     def look(self) -> Head:
         """The head as it is now."""

@@ -7,8 +7,10 @@ makes that compare-and-set fail, so rows that arrive late are never seen.
 - A handle that is alone registers the stamp of its next batch together with the acknowledgement of this one:
   two requests per batch. If somebody else was faster after all, the rows are written once more under a stamp
   of now, so that the last write wins.
-- A batch that failed half-way is finished before the next one of this handle: at most one batch per thread
-  lies unacknowledged on top of what counts, which is why a few versions per row suffice.
+- A handle writes one batch of a namespace at a time, and finishes one that failed half-way before the next: at
+  most one batch per handle lies unacknowledged on top of what counts.
+- A batch whose writer died stays on top of what counts, unseen. Before as many have piled up as HBase keeps
+  versions, whoever claims the namespace copies what counts on top again.
 - A deleted key gets a tombstone. Its row is removed after the acknowledgement, when the marker that HBase
   keeps for that can hide nothing that counts.
 """
@@ -26,9 +28,11 @@ from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.head import Head
 from ckpt_backends.hbase.lanes import HEAD, Lane
 from ckpt_backends.hbase.rows import RowNames
-from ckpt_backends.hbase.table import Found, Table
+from ckpt_backends.hbase.table import DATA_VERSIONS, Found, Table
 from ckpt_backends.hbase.values import Values, has_large
 
+_PILED_UP = DATA_VERSIONS - 2
+"""One version more is what counts, and one what is being written."""
 _READ_ROWS = 1000
 _LOOKS = 20
 
@@ -50,17 +54,38 @@ class PlainRows:
     def __init__(self, table: Table, names: RowNames, values: Values, timeout_s: float) -> None:
         self._table, self._names, self._values, self._timeout_s = table, names, values, timeout_s
         self._lanes: dict[str, Lane] = {}
-        self._failed: dict[str, list[_Batch]] = {}
+        self._failed: dict[str, _Batch] = {}
+        """Batches that may be half written; of each namespace the one that has its lane."""
         self._lock = threading.Lock()
 
     # -- fences ----------------------------------------------------------------------------------
 
-    def fence(self, namespace: str, number: int) -> None:
+    def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
         """Raise the fence; what others are writing now never counts."""
         lane = self._lane(namespace)
-        lane.change(
+        head = lane.change(
             lambda head, _: None if head.fence >= number else head.fenced(number, own=lane.unused(head))
         )
+        if exclusive and head.fence == number and head.piled_up >= _PILED_UP:
+            self._sweep(lane, number)
+
+    def _sweep(self, lane: Lane, fence: int) -> None:
+        """Copy what counts on top of what is hidden. Nobody else writes: the fence is up for this handle."""
+        head = lane.change(lambda head, _: head.with_copies() if head.fence == fence else None)
+        if head.fence != fence:
+            return
+        copies = head.next - 1
+        for page in self._table.scan(lane.start, rows.after_all(lane.start), self._values.column):
+            covered = {row: (stamp, raw) for row, stamp, raw in page if not head.shows(stamp)}
+            shown, _ = self._shown(head, covered)
+            puts, deletes = {}, []
+            for (row, _, stored), value in self._values.whole((row, *cell) for row, cell in shown.items()):
+                if value is not None:
+                    puts[rows.key_of(lane.start, row, stored)] = value
+                elif stored.is_tombstone:
+                    deletes.append(rows.key_of(lane.start, row, stored))
+            self._values.write(lane.start, copies, puts, deletes)
+        lane.change(lambda head, _: head.swept_below(copies))
 
     def clear(self, namespace: str) -> None:
         """Drop every row: at once for readers, then in fact."""
@@ -77,23 +102,26 @@ class PlainRows:
     ) -> bool:
         """Write a batch; False if another fence is up, and then nobody ever sees it."""
         lane = self._lane(namespace)
-        batch = _Batch(puts, deletes, fence)
-        with self._lock:
-            failed = self._failed.pop(namespace, [])
-        while failed:
-            earlier = failed.pop(0)
-            if earlier.puts is puts and earlier.deletes is deletes and earlier.fence == fence:
-                batch = earlier
-                continue
-            try:
-                self._finish(namespace, lane, earlier)
-            except NotNowError:
-                for one in failed:
-                    self._fail(namespace, one)
-                raise
-        return self._finish(namespace, lane, batch)
+        with lane.writing():
+            failed = self._failed.get(namespace)
+            if (
+                failed is not None
+                and failed.puts is puts
+                and (failed.deletes, failed.fence) == (deletes, fence)
+            ):
+                return self._finish(namespace, lane, failed)
+            if failed is not None:
+                try:
+                    self._finish(namespace, lane, failed)
+                except NotNowError:
+                    raise
+                except CkptError:
+                    # Its own caller has heard that it failed.
+                    pass
+            return self._finish(namespace, lane, _Batch(puts, deletes, fence))
 
     def _finish(self, namespace: str, lane: Lane, batch: _Batch) -> bool:
+        self._failed.pop(namespace, None)
         try:
             if not batch.stamps and not self._register(lane, batch):
                 return False
@@ -103,7 +131,8 @@ class PlainRows:
                 if head is not None:
                     break
         except NotNowError:
-            self._fail(namespace, batch)
+            if batch.stamps:
+                self._failed[namespace] = batch
             raise
         except CkptError:
             # It can never be written: let it not be tried again with the next batch.
@@ -175,11 +204,6 @@ class PlainRows:
             self._table.remove([rows.row_of(lane.start, key) for key in batch.deletes], family, stamp)
         if head.has_parts and batch.puts:
             self._table.remove([rows.row_of(lane.start, key) for key in batch.puts], family, stamp - 1)
-
-    def _fail(self, namespace: str, batch: _Batch) -> None:
-        if batch.stamps:
-            with self._lock:
-                self._failed.setdefault(namespace, []).append(batch)
 
     @staticmethod
     def _done(lane: Lane, batch: _Batch) -> None:

@@ -73,8 +73,7 @@ class HBaseServer(CellServer):
     # -- plain rows ------------------------------------------------------------------------------
 
     def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
-        del exclusive
-        self._plain.fence(namespace, number)
+        self._plain.fence(namespace, number, exclusive=exclusive)
 
     def write_plain(
         self,
