@@ -7,8 +7,8 @@ makes that compare-and-set fail, so rows that arrive late are never seen.
 - A handle that is alone registers the stamp of its next batch together with the acknowledgement of this one:
   two requests per batch. If somebody else was faster after all, the rows are written once more under a stamp
   of now, so that the last write wins.
-- A handle writes one batch of a namespace at a time, and finishes one that failed half-way before the next: at
-  most one batch per handle lies unacknowledged on top of what counts.
+- A handle writes one batch of a namespace at a time, and finishes a failed one before the next:
+  at most one batch per handle lies unacknowledged on top of what counts.
 - A batch whose writer died stays on top of what counts, unseen. Before as many have piled up as HBase keeps
   versions, whoever claims the namespace copies what counts on top again.
 - A deleted key gets a tombstone. Its row is removed after the acknowledgement, when the marker that HBase
