@@ -16,6 +16,7 @@ from ckpt.cli.failures import FailsInOneLine
 from ckpt.cli.health import gc, repair, verify
 from ckpt.cli.look import cat, ls, stats, versions
 from ckpt.cli.move import copy, diff, drop
+from ckpt.cli.serve import serve
 
 __all__ = ["main"]
 
@@ -32,5 +33,5 @@ def main() -> None:
     """
 
 
-for _command in (ls, cat, versions, stats, verify, repair, gc, copy, diff, drop, backends, demo, dev):
+for _command in (ls, cat, versions, stats, verify, repair, gc, copy, diff, drop, backends, demo, serve, dev):
     main.add_command(_command)

@@ -66,7 +66,7 @@ class Sidecar:
             raise ConfigError("a sidecar on TCP needs a token, or everybody could read and change the state")
         self._options = options or SidecarOptions()
         self._listener = listener
-        self._service = Service(backend, max_frame_bytes=self._options.max_frame_bytes)
+        self._service = Service(backend, max_frame_bytes=self._options.max_frame_bytes, gauges=self._gauges)
         self._changed = threading.Condition()
         self._sessions: dict[Session, threading.Thread] = {}
         self._waiting = 0
@@ -85,6 +85,10 @@ class Sidecar:
     def stats(self) -> dict[str, float]:
         """What STATS answers."""
         return self._service.stats()
+
+    def _gauges(self) -> dict[str, float]:
+        with self._changed:
+            return {"connections_open": len(self._sessions) - self._waiting, "lifelines": self._lifelines}
 
     # -- connections -----------------------------------------------------------------------------
 

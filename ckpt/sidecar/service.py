@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ckpt.backend import Backend, Counts, ScansInBlocks
@@ -50,9 +50,16 @@ Response = tuple[Status, list[Buffer]]
 class Service:
     """Answers the requests of all connections with one backend; its owner closes the backend."""
 
-    def __init__(self, backend: Backend, *, max_frame_bytes: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        max_frame_bytes: int,
+        gauges: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
         self.backend = backend
         self.counters = Counters()
+        self._gauges = gauges
         self._room_bytes = max_frame_bytes - ID_BYTES
         self._under_way: dict[tuple[str, str], threading.Event] = {}
         self._lock = threading.Lock()
@@ -88,7 +95,7 @@ class Service:
 
     def stats(self) -> dict[str, float]:
         """The counts of this sidecar and, if it counts anything, of its backend."""
-        stats = self.counters.read()
+        stats = {**self.counters.read(), **self._gauges()}
         if isinstance(self.backend, Counts):
             counts = self.backend.counts()
             stats |= {f"backend_{name}": float(count) for name, count in counts.items()}

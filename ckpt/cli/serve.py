@@ -1,0 +1,157 @@
+"""`serve`: the sidecar, as a service or on demand. The sidecar itself is `ckpt.sidecar`."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import logging.handlers
+import os
+import ssl
+from collections.abc import Callable
+from contextlib import closing
+
+import click
+
+from ckpt.cli.stores import address_parameter
+from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt.registry import open_backend
+from ckpt.sidecar.frames import MAX_TOKEN_BYTES
+from ckpt.sidecar.life import Ending, Place, PlaceLock, first_line, leave_the_terminal, take_or_find
+from ckpt.sidecar.listeners import Listener, TcpListener, UnixListener
+from ckpt.sidecar.server import Sidecar
+from ckpt.sidecar.sessions import Door
+
+_LOG_BYTES = 1 << 20
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    return address_parameter(ctx, parameter, first_line() if value == "-" else value)
+
+
+@click.command()
+@click.argument("address", envvar="CKPT_ADDRESS", callback=_address)
+@click.option(
+    "--socket", "socket_path", help="Listen on this unix socket; default: one that ADDRESS leads to."
+)
+@click.option("--listen", metavar="HOST:PORT", help="Listen on TCP instead; needs a token.")
+@click.option("--token-file", type=click.Path(dir_okay=False), help="Holds the token; default: CKPT_TOKEN.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain for TLS.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key.")
+@click.option("--on-demand", is_flag=True, help="Find the sidecar that runs, or be it while it is needed.")
+@click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Seconds to stay when nobody is left.",
+)
+def serve(
+    address: str,
+    socket_path: str | None,
+    listen: str | None,
+    token_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    on_demand: bool,
+    grace_s: float,
+) -> None:
+    """Serve a store to the executors and workers of this host.
+
+    An ADDRESS that holds a secret does not belong on a command line: leave it out and set CKPT_ADDRESS, or
+    write - and give it as the first line of standard input.
+
+    READY and the place are printed as soon as clients can connect. SIGTERM finishes what is under way.
+    With --on-demand, a second call for the same ADDRESS prints the place of the first and is done; the
+    sidecar ends when its standard input is closed and no client has held a lifeline for the grace.
+    """
+    if listen is None and (token_file or tls_cert or tls_key):
+        raise click.UsageError("--token-file, --tls-cert and --tls-key belong to --listen")
+    if listen is not None and (socket_path or on_demand):
+        raise click.UsageError("--listen goes without --socket and --on-demand")
+    if listen is not None:
+        host, port = _host_and_port(listen)
+        door = Door(token=_token(token_file), tls=_tls(tls_cert, tls_key))
+        _log_to(None)
+        _run(address, lambda: _tcp(host, port, encrypted=door.tls is not None), door)
+        return
+    place = Place(os.path.abspath(socket_path)) if socket_path else Place.of(address)
+    lock = take_or_find(place, timeout_s=60.0) if on_demand else _take(place)
+    if lock is None:
+        click.echo(f"READY {place.socket}")
+        return
+    with closing(lock):
+        _log_to(place.log if on_demand else None)
+        _run(address, lambda: UnixListener(place.socket), Door(), grace_s if on_demand else None)
+
+
+def _run(address: str, listen: Callable[[], Listener], door: Door, grace_s: float | None = None) -> None:
+    """Be a sidecar until told to end; with a grace, until nobody needs it any more."""
+    with (
+        closing(Ending()) as ending,
+        open_backend(address) as backend,
+        Sidecar(backend, listen(), door=door) as sidecar,
+    ):
+        if grace_s is not None:
+            leave_the_terminal()
+            ending.when_unneeded(sidecar, grace_s)
+        click.echo(f"READY {sidecar.name}")
+        ending.wait()
+
+
+def _take(place: Place) -> PlaceLock:
+    lock = PlaceLock.take(place)
+    if lock is None:
+        raise BackendUnavailableError(
+            f"a sidecar serves at {place.socket} already; use it, end it, or name another --socket"
+        )
+    return lock
+
+
+def _token(path: str | None) -> bytes:
+    if path is not None:
+        with open(path, "rb") as file:
+            token = file.read(MAX_TOKEN_BYTES + 2).strip()
+    else:
+        token = os.environ.get("CKPT_TOKEN", "").encode()
+    if not token:
+        raise ConfigError("--listen needs a token: write one to a file and name it with --token-file")
+    if len(token) > MAX_TOKEN_BYTES:
+        raise ConfigError(f"a token is at most {MAX_TOKEN_BYTES} bytes long; choose a shorter one")
+    return token
+
+
+def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if cert is None:
+        if key is not None:
+            raise ConfigError("--tls-key needs --tls-cert")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"no TLS with certificate {cert} and key {key or cert}: {error}") from error
+    return context
+
+
+def _host_and_port(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen is HOST:PORT such as 127.0.0.1:7077, got {listen!r}")
+    return host.strip("[]"), int(port)
+
+
+def _tcp(host: str, port: int, *, encrypted: bool) -> TcpListener:
+    listener = TcpListener(host, port)
+    if not encrypted and not ipaddress.ip_address(listener.host).is_loopback:
+        click.echo(f"ckpt: the network sees token and state on {listener.name}; add --tls-cert", err=True)
+    return listener
+
+
+def _log_to(path: str | None) -> None:
+    if path is None:
+        logging.basicConfig(format=_LOG_FORMAT)
+        return
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1)
+    logging.basicConfig(format=_LOG_FORMAT, handlers=[handler])

@@ -1,0 +1,177 @@
+"""The life of a sidecar process: one for each user and address of a host, found by whoever asks second.
+
+A sidecar that listens on a unix socket holds a lock beside it as long as it lives. Who gets the lock is the
+sidecar; who does not finds a socket that answers, or waits until one of the two is the case. The operating
+system gives the lock back when a process is killed, and the next one replaces the socket that it left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import signal
+import stat
+import threading
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt.sidecar.client import SidecarClient
+from ckpt.sidecar.listeners import require_private_folder
+from ckpt.sidecar.server import Sidecar
+
+_LOOK_AGAIN_S = 0.05
+_PROBE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sidecar is found: its socket, the lock that says it lives, and its log."""
+
+    socket: str
+
+    @property
+    def lock(self) -> str:
+        """The file whose lock the living sidecar holds; it is never removed, or two could hold one each."""
+        return f"{self.socket}.lock"
+
+    @property
+    def log(self) -> str:
+        """Where a sidecar on demand writes what went wrong: its starter may be gone."""
+        return f"{self.socket}.log"
+
+    @classmethod
+    def of(cls, address: str) -> Place:
+        """The place that every process of this user finds for an address.
+
+        Its name is a hash, because an address may hold a secret.
+        """
+        digest = hashlib.sha256(address.encode()).hexdigest()[:24]
+        return cls(os.path.join(runtime_folder(), f"{digest}.sock"))
+
+
+def runtime_folder() -> str:
+    """A folder of mode 0700 that is this user's and that all processes of the user agree on."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    usable = os.path.isabs(base) and os.access(base, os.W_OK)
+    folder = os.path.join(base, "ckpt") if usable else f"/tmp/ckpt-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise ConfigError(f"{folder} is not a folder of this user; remove it, or set XDG_RUNTIME_DIR")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        os.chmod(folder, 0o700)
+    return folder
+
+
+class PlaceLock:
+    """Held by the one sidecar of a place until it closes it, or ends in any way."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, place: Place) -> Self | None:
+        """The lock, or None if another process holds it."""
+        require_private_folder(os.path.dirname(place.lock))
+        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(descriptor)
+
+    def close(self) -> None:
+        """Give the place up."""
+        os.close(self._descriptor)
+
+
+def take_or_find(place: Place, timeout_s: float) -> PlaceLock | None:
+    """The lock of a place that has no sidecar; None once the place's sidecar answers.
+
+    A sidecar that was found stays for its grace at least, as if a lifeline had just been closed.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if (lock := PlaceLock.take(place)) is not None:
+            return lock
+        if answers(place):
+            return None
+        if time.monotonic() > deadline:
+            raise BackendUnavailableError(
+                f"a process holds {place.lock} and does not answer at {place.socket}; "
+                "wait until it has opened its backend, or end it"
+            )
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def answers(place: Place) -> bool:
+    """Whether a sidecar lets us in there, and will not end at once."""
+    client = SidecarClient(place.socket, timeout_s=_PROBE_S)
+    try:
+        with client.lifeline():
+            return True
+    except BackendUnavailableError:
+        return False
+
+
+class Ending:
+    """Waits until the process is to end: told by a signal, or because nobody needs it any more.
+
+    A signal handler may run at any point of the main thread, so it takes no lock: it writes to a pipe.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self._before = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+
+    def _on_signal(self, *_: object) -> None:
+        self.now()
+
+    def now(self) -> None:
+        """The process is to end."""
+        os.write(self._write, b".")
+
+    def wait(self) -> None:
+        """Return when it is."""
+        os.read(self._read, 1)
+
+    def when_unneeded(self, sidecar: Sidecar, grace_s: float, stdin: int = 0) -> None:
+        """End once standard input is closed and nobody has held a lifeline for the grace."""
+
+        def watch() -> None:
+            with contextlib.suppress(OSError):  # there may be no standard input at all
+                while os.read(stdin, 4096):
+                    pass
+            sidecar.stir()
+            if sidecar.end_when_alone(grace_s):
+                self.now()
+
+        threading.Thread(target=watch, name="ckpt-sidecar-watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Give the signals back. The pipe stays, for whoever is still about to write to it."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def first_line(stdin: int = 0) -> str:
+    """The first line of standard input, and not a byte more: what follows says when the starter has gone."""
+    line = bytearray()
+    while (byte := os.read(stdin, 1)) not in (b"", b"\n"):
+        line += byte
+    return line.decode().strip()
+
+
+def leave_the_terminal() -> None:
+    """Ctrl-C in the terminal of whoever started it is not meant for a sidecar that others use, too."""
+    with contextlib.suppress(PermissionError):  # it leads a session of its own already
+        os.setsid()
