@@ -16,7 +16,7 @@ from ckpt_backends.cassandra.schema import Cql
 
 RestT = TypeVar("RestT")
 
-BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 20
 """The largest batch: a server refuses one of more than half a segment of its commit log."""
 _BATCH_ROWS = 5000
 _KEYS_TO_A_REQUEST = 200
@@ -75,18 +75,16 @@ class Buckets:
         return heapq.merge(*streams, key=itemgetter(0))
 
 
-def batches(
-    statement: Cql, rows: Sequence[tuple[bytes, Values]], *, level: int, timestamp: int | None = None
-) -> Iterator[Request]:
-    """Requests of bounded size out of (payload, values) of one partition; the payload is what weighs."""
+def sized(rows: Sequence[tuple[bytes, Values]]) -> Iterator[list[Values]]:
+    """Batches of bounded size out of (payload, values) of one partition; the payload is what weighs."""
     start = weight = 0
     for at, (payload, _) in enumerate(rows):
-        if at > start and (weight + len(payload) > BATCH_BYTES or at - start >= _BATCH_ROWS):
-            yield Request(((statement, [values for _, values in rows[start:at]]),), level, timestamp)
+        if at > start and (weight + len(payload) > _BATCH_BYTES or at - start >= _BATCH_ROWS):
+            yield [values for _, values in rows[start:at]]
             start, weight = at, 0
         weight += len(payload)
     if start < len(rows):
-        yield Request(((statement, [values for _, values in rows[start:]]),), level, timestamp)
+        yield [values for _, values in rows[start:]]
 
 
 def in_order(rows: Iterable[tuple[bytes, bytes, RestT]]) -> Iterator[tuple[bytes, bytes, RestT]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from ckpt_backends.cassandra.buckets import Buckets, batches, in_order
+from ckpt_backends.cassandra.buckets import Buckets, in_order, sized
 from ckpt_backends.cassandra.fences import Fences
 from ckpt_backends.cassandra.keys import Parts, bucket_of, pack_value, stored_key, unpack_value
 from ckpt_backends.cassandra.ledger import Names
@@ -38,9 +38,10 @@ class Cells:
             )
             bucket = bucket_of(stored, len(partitions))
             rows[bucket].append((raw, (raw, *partitions[bucket], stored, at)))
-        level = self._link.rows
         self._link.done(
-            r for group in rows for r in batches(Cql.PUT_CELL, group, level=level, timestamp=stamp)
+            Request(((Cql.PUT_CELL, batch),), self._link.rows, stamp)
+            for group in rows
+            for batch in sized(group)
         )
 
     def _split(self, namespace: str, stamp: int, key: bytes, value: bytes) -> Parts:
@@ -85,8 +86,8 @@ class Cells:
         stamps = {stored_key(key): stamp for key, stamp in through.items()}
         requests: list[Request] = []
         for partition, keys in self._buckets.grouped(namespace, stamps):
-            rows = [(key, (bigint(stamps[key]), *partition, key)) for key in keys]
-            requests += batches(Cql.REMOVE, rows, level=self._link.rows)
+            doomed = [(bigint(stamps[key]), *partition, key) for key in keys]
+            requests.append(Request(((Cql.REMOVE, doomed),), self._link.rows))
         self._link.done(requests)
         if self._fences.look(namespace).big_cells:
             self._parts.remove(namespace, stamps.items())

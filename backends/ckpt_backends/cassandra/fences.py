@@ -25,7 +25,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ckpt_backends.cassandra.keys import Intent, pack_intent, unpack_intent
@@ -80,6 +80,7 @@ class Turn:
     slot: bytes
     keys: tuple[bytes, ...]
     time: int = 0
+    announced: Iterator[object] = field(default_factory=lambda: iter(()))
     big: bool = False
     """Whether the namespace may hold values in parts."""
 
@@ -116,28 +117,30 @@ class Fences:
 
     # -- writers ---------------------------------------------------------------------------------
 
-    def begin(self, namespace: str, fence: int, keys: tuple[bytes, ...]) -> Turn | None:
-        """Announce a write; None if another fence is up."""
+    def begin(self, namespace: str, fence: int, keys: tuple[bytes, ...]) -> Turn:
+        """Announce a write, and return while the announcement is under way."""
         turn = Turn(namespace, fence, self._take_slot(namespace), keys)
+        self._announce(turn)
+        return turn
+
+    def is_admitted(self, turn: Turn) -> bool:
+        """Whether the fence of the turn is up, now that others know of it; False ends the turn."""
         try:
-            for _ in range(2):
-                turn.time = self._clock.next()
+            seen = self._announced(turn)
+            if seen.admits(turn.fence) and (seen.mark or 0) > turn.time:
+                # Everything acknowledged before this write began has at most that time: one later is enough.
                 self._announce(turn)
-                seen = self.look(namespace)
-                if not seen.admits(fence):
-                    self._withdraw(turn)
-                    self._free(turn)
-                    return None
-                mark, turn.big = seen.mark or 0, bool(seen.big_rows)
-                self._clock.see(mark)
-                if mark <= turn.time:
-                    break
-                # Everything acknowledged before this write began has at most that time: one more is enough.
+                seen = self._announced(turn)
+            if seen.admits(turn.fence):
+                turn.big = bool(seen.big_rows)
+                return True
+            self._withdraw(turn)
         except BaseException:
             # Nothing but the announcement was sent, and the next one in this slot has a later time.
             self._free(turn)
             raise
-        return turn
+        self._free(turn)
+        return False
 
     def finish(self, turn: Turn) -> bool:
         """After all was written: whether the fence of the turn was up all the time."""
@@ -161,17 +164,19 @@ class Fences:
             self._slots[turn.namespace].doubts[turn.slot] = set(turn.keys)
 
     def _announce(self, turn: Turn) -> None:
+        turn.time = self._clock.next()
         intent = pack_intent(turn.fence, turn.time, turn.keys)
-        place = self._names.place(turn.namespace)
-        self._link.ask(
-            Cql.ANNOUNCE,
-            bigint(turn.time),
-            turn.slot,
-            intent,
-            *place,
-            level=self._link.quorum,
-            timestamp=turn.time,
+        values = (bigint(turn.time), turn.slot, intent, *self._names.place(turn.namespace))
+        turn.announced = self._link.answers(
+            [Request.one(Cql.ANNOUNCE, *values, level=self._link.quorum, timestamp=turn.time)]
         )
+
+    def _announced(self, turn: Turn) -> Look:
+        """What there is to see once the announcement is known."""
+        next(turn.announced)
+        seen = self.look(turn.namespace)
+        self._clock.see(seen.mark or 0)
+        return seen
 
     def look(self, namespace: str) -> Look:
         """What is known of the namespace on a quorum, now."""

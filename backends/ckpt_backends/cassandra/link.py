@@ -99,28 +99,35 @@ class Link:
         return bool(rows[0][0]), rows[0][1:]
 
     def answers(self, requests: Iterable[Request]) -> Iterator[list[Row]]:
-        """The rows of each request, in order, many under way at once; the first failure, once all have
-        ended."""
-        waiting: deque[Any] = deque()
-        failure: Exception | None = None
+        """The rows of each request, in order, many under way at once; the first are sent before this returns.
+
+        The first failure is raised once all have ended.
+        """
         todo = iter(requests)
-        while True:
-            try:
-                while (
-                    len(waiting) < _AT_ONCE and failure is None and (request := next(todo, None)) is not None
-                ):
-                    waiting.append(self.send(request))
-            except DRIVER_ERRORS as error:
-                failure = error
-            if not waiting:
-                break
+        waiting: deque[Any] = deque()
+        failure = self._fill(waiting, todo)
+        return self._answers(waiting, todo, failure)
+
+    def _fill(self, waiting: deque[Any], todo: Iterator[Request]) -> Exception | None:
+        try:
+            while len(waiting) < _AT_ONCE and (request := next(todo, None)) is not None:
+                waiting.append(self.send(request))
+        except DRIVER_ERRORS as error:
+            return error
+        return None
+
+    def _answers(
+        self, waiting: deque[Any], todo: Iterator[Request], failure: Exception | None
+    ) -> Iterator[list[Row]]:
+        while waiting:
             try:
                 rows = waiting.popleft().result().current_rows
             except DRIVER_ERRORS as error:
                 failure = failure or error
-            else:
-                if failure is None:
-                    yield rows
+                continue
+            if failure is None:
+                yield rows
+                failure = self._fill(waiting, todo)
         if failure is not None:
             raise translated(failure, self.at) from failure
 

@@ -56,7 +56,7 @@ class CassandraOptions(CellOptions):
     centre."""
     local_dc: str | None = None
     """The data centre to ask first; by default that of the first host."""
-    buckets: int = 16
+    buckets: int = 4
     """Over how many partitions a new namespace is spread; a namespace keeps the number it began with."""
     replication: str | None = None
     """Of a keyspace that is created: `3`, or `dc1:3,dc2:2`. By default 3, or fewer if there are fewer

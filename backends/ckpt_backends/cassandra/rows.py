@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from ckpt_backends.cassandra.buckets import Buckets, batches, in_order
+from ckpt_backends.cassandra.buckets import Buckets, in_order, sized
 from ckpt_backends.cassandra.fences import STEP, Fences, Turn
 from ckpt_backends.cassandra.keys import (
     GONE,
@@ -84,12 +84,18 @@ class Rows:
     def _write(self, namespace: str, changes: dict[bytes, bytes | None], lasts_s: int, fence: int) -> bool:
         stored = tuple(changes) if max(map(len, changes)) <= LONGEST else tuple(map(stored_key, changes))
         turn = self._fences.begin(namespace, fence, stored)
-        if turn is None:
+        # Nothing is sent of these before the turn is admitted; they are made while it is announced.
+        batches_of_rows = self._batches(namespace, stored, changes, lasts_s)
+        if not self._fences.is_admitted(turn):
             return False
         try:
+            large = {k: v for k, v in changes.items() if v is not None and len(v) > INLINE_BYTES}
             superseded = self._in_parts(namespace, stored) if turn.big else []
-            values, large = self._packed(turn, changes, lasts_s)
-            self._link.done(self._requests(turn, values, lasts_s))
+            requests = [
+                Request(((statement, rows),), self._link.rows, turn.time)
+                for statement, rows in batches_of_rows
+            ]
+            self._link.done(chain(requests, self._write_parts(turn, large, lasts_s)) if large else requests)
             if not self._fences.finish(turn):
                 return False
         except BaseException:
@@ -97,49 +103,46 @@ class Rows:
             raise
         if superseded or large:
             # The parts of this very write have its time, those of earlier values an earlier one.
-            self._parts.remove(namespace, ((key, turn.time - 1) for key in {*superseded, *large}))
+            doomed = {*superseded, *map(stored_key, large)}
+            self._parts.remove(namespace, ((key, turn.time - 1) for key in doomed))
         return True
 
-    def _packed(
-        self, turn: Turn, changes: Mapping[bytes, bytes | None], lasts_s: int
-    ) -> tuple[Iterator[bytes | None], list[bytes]]:
-        """What to store for each change, in order, and the stored keys of values that went into parts."""
-        large = {
-            key: value for key, value in changes.items() if value is not None and len(value) > INLINE_BYTES
-        }
-        if large and turn.namespace not in self._marked:
-            place = self._names.place(turn.namespace)
-            self._link.ask(Cql.MARK_BIG_ROWS, *place, level=self._link.quorum)
-            self._marked.add(turn.namespace)
-        placed: dict[bytes, bytes | Parts] = {
-            key: self._parts.write(turn.namespace, key, value, timestamp=turn.time, ttl_s=lasts_s)
-            for key, value in large.items()
-        }
-        packed = (
-            None if value is None else pack_value(key, placed.get(key, value))
-            for key, value in changes.items()
-        )
-        return packed, [stored_key(key) for key in large]
-
-    def _requests(self, turn: Turn, values: Iterator[bytes | None], lasts_s: int) -> Iterator[Request]:
-        partitions = self._buckets.partitions(turn.namespace)
+    def _batches(
+        self, namespace: str, stored: tuple[bytes, ...], changes: Mapping[bytes, bytes | None], lasts_s: int
+    ) -> list[tuple[Cql, list[Values]]]:
+        """What to send for changes, but for values that go into parts."""
+        partitions = self._buckets.partitions(namespace)
         count = len(partitions)
         puts: list[list[tuple[bytes, Values]]] = [[] for _ in partitions]
         gone: list[list[tuple[bytes, Values]]] = [[] for _ in partitions]
         for_s, forgotten_s = integer(lasts_s), integer(self._deleted_s)
-        for key, value in zip(turn.keys, values, strict=True):
-            bucket = bucket_of(key, count)
+        for at, (key, value) in zip(stored, changes.items(), strict=True):
+            bucket = bucket_of(at, count)
             if value is None:
-                gone[bucket].append((key, (forgotten_s, GONE, *partitions[bucket], key)))
-            elif lasts_s:
-                puts[bucket].append((value, (for_s, value, *partitions[bucket], key)))
-            else:
-                puts[bucket].append((value, (value, *partitions[bucket], key)))
-        for rows in puts:
-            statement = Cql.PUT_FOR if lasts_s else Cql.PUT
-            yield from batches(statement, rows, level=self._link.rows, timestamp=turn.time)
-        for rows in gone:
-            yield from batches(Cql.PUT_FOR, rows, level=self._link.rows, timestamp=turn.time)
+                gone[bucket].append((at, (forgotten_s, GONE, *partitions[bucket], at)))
+            elif len(value) <= INLINE_BYTES:
+                raw = pack_value(key, value)
+                values = (raw, *partitions[bucket], at)
+                puts[bucket].append((raw, (for_s, *values) if lasts_s else values))
+        statement = Cql.PUT_FOR if lasts_s else Cql.PUT
+        return [
+            *((statement, rows) for group in puts for rows in sized(group)),
+            *((Cql.PUT_FOR, rows) for group in gone for rows in sized(group)),
+        ]
+
+    def _write_parts(self, turn: Turn, large: Mapping[bytes, bytes], lasts_s: int) -> Iterator[Request]:
+        """Durably write each large value in parts, and then what names them."""
+        if turn.namespace not in self._marked:
+            place = self._names.place(turn.namespace)
+            self._link.ask(Cql.MARK_BIG_ROWS, *place, level=self._link.quorum)
+            self._marked.add(turn.namespace)
+        partitions = self._buckets.partitions(turn.namespace)
+        for key, value in large.items():
+            parts = self._parts.write(turn.namespace, key, value, timestamp=turn.time, ttl_s=lasts_s)
+            at = stored_key(key)
+            partition = partitions[bucket_of(at, len(partitions))]
+            values = (integer(lasts_s), pack_value(key, parts), *partition, at)
+            yield Request.one(Cql.PUT_FOR, *values, level=self._link.rows, timestamp=turn.time)
 
     def _in_parts(self, namespace: str, stored: Sequence[bytes]) -> list[bytes]:
         """Those of the keys whose values are in parts now."""
@@ -225,7 +228,7 @@ class Rows:
             for key in keys:
                 raw, ttl_s = found.get(key, (GONE, self._deleted_s))
                 rows.append((raw, (integer(ttl_s), bigint(times[key]), raw, *partition, key)))
-            requests += batches(Cql.PUT_AT, rows, level=level)
+            requests += [Request(((Cql.PUT_AT, group),), level) for group in sized(rows)]
         self._link.done(requests)
         return frozenset(times)
 
@@ -249,5 +252,5 @@ class Rows:
         )
         gone_s = integer(self._deleted_s)
         for partition, keys in self._buckets.grouped(namespace, late):
-            again = [(key, (gone_s, bigint(at), GONE, *partition, key)) for key in keys]
-            self._link.done(batches(Cql.PUT_AT, again, level=level))
+            again = [(gone_s, bigint(at), GONE, *partition, key) for key in keys]
+            self._link.done([Request(((Cql.PUT_AT, again),), level)])
