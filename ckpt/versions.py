@@ -16,7 +16,8 @@ read sees, and stores commits and their changes in its own way.
 - A commit without a base builds on the tip. At or below the tip's version it replaces: it builds on the
   newest ancestor of the tip with a lower version, becomes the tip, and what it replaced is garbage.
 - A commit with a base is a branch. It becomes the tip only if its version is above the tip's, so that a
-  zombie's late commit is a branch that nobody follows.
+  zombie's late commit is a branch that nobody follows. The base `EMPTY` is the empty state before the first
+  commit, so that several attempts at the first version are branches, too.
 - Reading as of version v from commit c sees the newest ancestor of c (c included) with version <= v.
   Before the first commit everything is empty; a version above c's, or a truncated one, is an error.
 - `truncate(keep_from)` forgets garbage, and every version below `keep_from` that no retained commit needs.
@@ -34,6 +35,8 @@ from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.types import CommitId, check_commit_id
 
 MAX_VERSION = 2**63 - 1
+EMPTY = CommitId("0")
+"""As the base of a commit: it builds on nothing. No commit has this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +156,10 @@ class History:
                 f"versions from {self.truncated_below} on are kept"
             )
         new_id = CommitId(uuid.uuid4().hex) if commit_id is None else check_commit_id(commit_id)
-        if new_id in self._commits:
+        if new_id in self._commits or new_id == EMPTY:
             raise ConfigError(f"commit id {new_id!r} is taken; every attempt needs its own")
+        if base == EMPTY:
+            return Commit(new_id, version, None, self.next_sequence)
         if base is not None:
             parent = self._find(base)
             if parent.version >= version:

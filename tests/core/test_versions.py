@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.testing.model import ModelNamespace
-from ckpt.versions import MAX_VERSION, Commit, History, Settled, require_plain
+from ckpt.versions import EMPTY, MAX_VERSION, Commit, History, Settled, require_plain
 
 actions = st.lists(
     st.tuples(st.sampled_from(["commit", "branch", "truncate"]), st.integers(-3, 3), st.integers(0, 30)),
@@ -172,6 +172,23 @@ def test_a_branch_outlives_the_garbage_it_builds_on() -> None:
         assert [c.id for c in seen.chain(seen["branch"])] == ["branch", "two", "one"]
         with pytest.raises(VersionNotFoundError):
             seen.resolve(commit_id="two")
+
+
+def test_two_attempts_at_the_first_version_both_stay_readable() -> None:
+    history = History()
+    commit(history, 1, base=EMPTY, commit_id="first")
+    commit(history, 1, base=EMPTY, commit_id="second")
+    commit(history, 2, base="second", commit_id="next")
+    for seen in (history, rebuilt(history)):
+        assert [c.id for c in seen.chain(seen["first"])] == ["first"]
+        assert [c.id for c in seen.chain(seen["next"])] == ["next", "second"]
+        assert seen.tip is not None
+        assert seen.tip.id == "next"
+
+
+def test_no_commit_has_the_id_of_the_empty_state() -> None:
+    with pytest.raises(ConfigError, match="is taken"):
+        History().prepare(1, commit_id=EMPTY)
 
 
 def test_an_empty_history_with_a_truncation_knows_it() -> None:
