@@ -1,0 +1,163 @@
+package ckpt.spark
+
+import java.util.Arrays
+import java.util.concurrent.ConcurrentSkipListMap
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.unsafe.Platform
+import org.apache.spark.unsafe.hash.Murmur3_x86_32
+
+/**
+ * One key and its value now. An entry without a value was removed by the transaction that is open: it keeps its
+ * place until that transaction ends, so that iterators are not disturbed and undoing needs no search.
+ */
+final class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
+  // The mark shares an int with the hash, or each entry would be 32 bytes instead of 24.
+  private[this] var bits: Int = keyHash & Int.MaxValue
+
+  def hash: Int = bits & Int.MaxValue
+
+  /** Whether the open transaction has already noted what this entry was before. */
+  def touched: Boolean = bits < 0
+
+  def touched_=(yes: Boolean): Unit = bits = if (yes) bits | Int.MinValue else bits & Int.MaxValue
+}
+
+/**
+ * Finds entries by key. Iterators see each entry that was there when they were made exactly once, whatever is put
+ * or removed meanwhile. One thread changes it; another may look for keys that are not being changed: Spark feeds Python
+ * workers from a thread of its own while it takes their results.
+ */
+sealed trait Index {
+  def find(key: Array[Byte]): Entry
+
+  /** Adds an entry whose key is not there. */
+  def insert(key: Array[Byte], value: Array[Byte]): Entry
+
+  def delete(entry: Entry): Unit
+
+  def entries: Iterator[Entry]
+}
+
+/**
+ * Open addressing over entries: 24 bytes and about two slots of 4 bytes for each key, beside its two arrays.
+ *
+ * An iterator walks over the slots as they were when it was made; growing makes new slots and leaves the old ones
+ * to it. Deleted slots keep a marker, so that nothing moves below a running iterator.
+ */
+final class HashIndex extends Index {
+  import HashIndex._
+
+  @volatile private var slots = new Array[Entry](SmallestCapacity)
+  private var live = 0
+  private var used = 0
+
+  override def find(key: Array[Byte]): Entry = {
+    val hash = hashOf(key)
+    val slots = this.slots
+    val mask = slots.length - 1
+    var at = hash & mask
+    var entry = slots(at)
+    while (entry != null) {
+      if (entry.hash == hash && (entry ne Deleted) && Arrays.equals(entry.key, key)) return entry
+      at = (at + 1) & mask
+      entry = slots(at)
+    }
+    null
+  }
+
+  override def insert(key: Array[Byte], value: Array[Byte]): Entry = {
+    if ((used + 1) * 5L > slots.length * 3L) rebuild()
+    val entry = new Entry(key, hashOf(key), value)
+    place(slots, entry)
+    used += 1
+    live += 1
+    entry
+  }
+
+  override def delete(entry: Entry): Unit = {
+    val mask = slots.length - 1
+    var at = entry.hash & mask
+    while (slots(at) != null && (slots(at) ne entry)) at = (at + 1) & mask
+    if (slots(at) != null) {
+      slots(at) = Deleted
+      live -= 1
+    }
+  }
+
+  override def entries: Iterator[Entry] = {
+    // Spark's suites ask that an iterator over an empty store stays empty.
+    if (live == 0) return Iterator.empty
+    val seen = slots
+    new Iterator[Entry] {
+      private var at = 0
+      private def settle(): Unit =
+        while (at < seen.length && (seen(at) == null || (seen(at) eq Deleted))) at += 1
+      override def hasNext: Boolean = { settle(); at < seen.length }
+      override def next(): Entry = {
+        settle()
+        if (at >= seen.length) throw new NoSuchElementException("no more entries")
+        at += 1
+        seen(at - 1)
+      }
+    }
+  }
+
+  private def rebuild(): Unit = {
+    var capacity = SmallestCapacity
+    while (capacity < (live + 1) * 3L) capacity *= 2
+    val fresh = new Array[Entry](capacity)
+    for (entry <- slots if entry != null && (entry ne Deleted)) place(fresh, entry)
+    slots = fresh
+    used = live
+  }
+}
+
+object HashIndex {
+  private val SmallestCapacity = 16
+  private val Deleted = new Entry(Array.emptyByteArray, 0, null)
+
+  private def hashOf(key: Array[Byte]): Int =
+    Murmur3_x86_32.hashUnsafeBytes(key, Platform.BYTE_ARRAY_OFFSET, key.length, 42) & Int.MaxValue
+
+  private def place(slots: Array[Entry], entry: Entry): Unit = {
+    val mask = slots.length - 1
+    var at = entry.hash & mask
+    while (slots(at) != null) at = (at + 1) & mask
+    slots(at) = entry
+  }
+}
+
+/** Entries in ascending order of their keys' bytes, for prefix and range scans. */
+final class OrderedIndex extends Index {
+  // Iterators of a skip list tolerate changes, those of a tree do not: timers are set while timers are iterated.
+  private val byKey = new ConcurrentSkipListMap[Array[Byte], Entry](Arrays.compareUnsigned(_: Array[Byte], _))
+
+  override def find(key: Array[Byte]): Entry = byKey.get(key)
+
+  override def insert(key: Array[Byte], value: Array[Byte]): Entry = {
+    val entry = new Entry(key, 0, value)
+    byKey.put(key, entry)
+    entry
+  }
+
+  override def delete(entry: Entry): Unit = byKey.remove(entry.key, entry)
+
+  override def entries: Iterator[Entry] = byKey.values.iterator.asScala
+
+  /** Entries from `from` (inclusive) to `until` (exclusive); null is no bound. */
+  def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry] = {
+    if (from != null && until != null && Arrays.compareUnsigned(from, until) >= 0) Iterator.empty
+    else if (from != null && until != null) byKey.subMap(from, until).values.iterator.asScala
+    else if (from != null) byKey.tailMap(from).values.iterator.asScala
+    else if (until != null) byKey.headMap(until).values.iterator.asScala
+    else entries
+  }
+
+  def startingWith(prefix: Array[Byte]): Iterator[Entry] =
+    byKey.tailMap(prefix).values.iterator.asScala.takeWhile { entry =>
+      entry.key.length >= prefix.length &&
+        Arrays.equals(entry.key, 0, prefix.length, prefix, 0, prefix.length)
+    }
+}

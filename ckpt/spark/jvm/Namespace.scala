@@ -1,0 +1,60 @@
+package ckpt.spark
+
+import java.nio.charset.StandardCharsets.UTF_8
+import java.security.MessageDigest
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/**
+ * The namespace of a store: `spark/<checkpoint root>@<query>/<operator>/<partition>/<store>`.
+ *
+ * The query is the beginning of the id that Spark writes into a new checkpoint's `metadata`: a checkpoint that was
+ * deleted and begun again in the same place has another one, and never meets the versions of its former life.
+ */
+object Namespace {
+  private val MaxBytes = 1024
+  private val QueryId = "\"id\"\\s*:\\s*\"([0-9a-f]{8})".r.unanchored
+
+  def of(id: StateStoreId, hadoopConf: Configuration): String = {
+    val root = new Path(id.checkpointRootLocation)
+    val query = queryId(root, hadoopConf).map("@" + _).getOrElse("")
+    val store = s"${id.operatorId}/${id.partitionId}/${id.storeName}"
+    val whole = s"spark/${shown(root)}$query/$store"
+    if (whole.getBytes(UTF_8).length <= MaxBytes) whole
+    else s"spark/${digest(whole)}/$store"
+  }
+
+  /** A query names its root `file:/x`, the state reader `/x`: both are `x`. */
+  private def shown(root: Path): String = {
+    val uri = root.toUri
+    val path = uri.getPath.stripPrefix("/")
+    if (uri.getScheme == null || uri.getScheme == "file") path
+    else s"${uri.getScheme}:${Option(uri.getAuthority).getOrElse("")}/$path"
+  }
+
+  private def queryId(root: Path, hadoopConf: Configuration): Option[String] = {
+    val metadata = new Path(root.getParent, "metadata")
+    try {
+      val fs = metadata.getFileSystem(hadoopConf)
+      if (!fs.exists(metadata)) None
+      else {
+        val in = fs.open(metadata)
+        try {
+          new String(in.readNBytes(4096), UTF_8) match {
+            case QueryId(first) => Some(first)
+            case _ => None
+          }
+        } finally in.close()
+      }
+    } catch {
+      case NonFatal(e) => throw new java.io.IOException(s"cannot read $metadata, which names the query: $e", e)
+    }
+  }
+
+  private def digest(text: String): String =
+    MessageDigest.getInstance("SHA-256").digest(text.getBytes(UTF_8)).take(16).map(b => f"$b%02x").mkString
+}
