@@ -232,5 +232,5 @@ def driver_of(
     if protocol in S3 and hasattr(filesystem, "call_s3"):
         from ckpt_backends.fsspec_s3 import S3Driver
 
-        return S3Driver(filesystem, timeout_s=timeout_s, owns_filesystem=owns_filesystem)
+        return S3Driver(filesystem, root, timeout_s=timeout_s, owns_filesystem=owns_filesystem)
     return FilesystemDriver(filesystem, protocol, timeout_s=timeout_s)

@@ -3,7 +3,11 @@
 s3fs asks more than it was asked: a HEAD before each GET, a LIST after each HEAD that finds nothing, a listing
 of the folder above one that is empty, and five attempts of its own around five of botocore's. Here each
 request is one call of the S3 API (`call_s3`), tried once; trying again is for `Requests`, which knows for how
-long. Objects are never uploaded in parts: one PUT is whole or not there, and leaves nothing to clean up.
+long.
+
+An object is one PUT, whole or not there. One of more than 16 MiB, which only a value or a batch of that size
+makes, is uploaded in parts: invisible until they are complete, and complete only if the name is still free.
+Whether a store heeds that condition too is tried out before it is relied on; if not, it is one PUT again.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import contextlib
 import functools
 import inspect
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +30,8 @@ from ckpt.errors import ConfigError
 from ckpt_backends.fsspec_drivers import LARGEST_BYTES, seconds_for
 
 _DELETED_AT_ONCE = 1000
+_PART_BYTES = 16 << 20
+_LEFTOVER_AGE_S = 86400.0
 _NOT_FROM_AN_ADDRESS = frozenset({"self", "kwargs", "session", "loop", "asynchronous"})
 _REFUSED = frozenset({"PreconditionFailed", "412"})
 _CREDENTIALS = (
@@ -65,14 +72,44 @@ class S3Driver:
     names_refusals = True
     local_folder: str | None = None
 
-    def __init__(self, filesystem: Any, *, timeout_s: float, owns_filesystem: bool) -> None:
-        self._fs, self._timeout_s, self._owns = filesystem, timeout_s, owns_filesystem
+    def __init__(self, filesystem: Any, root: str, *, timeout_s: float, owns_filesystem: bool) -> None:
+        self._fs, self._root = filesystem, root.rstrip("/")
+        self._timeout_s, self._owns = timeout_s, owns_filesystem
+        self._heeds_parts: bool | None = None
         if owns_filesystem:
             filesystem.retries = 1
 
     def put(self, path: str, data: bytes, *, only_if_absent: bool) -> None:
         condition = {"IfNoneMatch": "*"} if only_if_absent else {}
-        self._ask("put_object", path, Body=data, **condition)
+        if len(data) > _PART_BYTES and (not only_if_absent or self._heeds_conditions_of_parts()):
+            self._put_parts(path, data, condition)
+        else:
+            self._ask("put_object", path, Body=data, **condition)
+
+    def _put_parts(self, path: str, data: bytes, condition: Mapping[str, str]) -> None:
+        upload = self._ask("create_multipart_upload", path)["UploadId"]
+        try:
+            parts = []
+            for number, start in enumerate(range(0, len(data), _PART_BYTES), 1):
+                part = data[start : start + _PART_BYTES]
+                sent = self._ask("upload_part", path, UploadId=upload, PartNumber=number, Body=part)
+                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+            done = {"Parts": parts}
+            self._ask("complete_multipart_upload", path, UploadId=upload, MultipartUpload=done, **condition)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._ask("abort_multipart_upload", path, UploadId=upload)
+            raise
+
+    def _heeds_conditions_of_parts(self) -> bool:
+        """Whether the store refuses to complete what exists: so the probe, which does."""
+        if self._heeds_parts is None:
+            try:
+                self._put_parts(f"{self._root}/probe", b"?", {"IfNoneMatch": "*"})
+                self._heeds_parts = False
+            except FileExistsError:
+                self._heeds_parts = True
+        return self._heeds_parts
 
     def get(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         limit_s = seconds_for(self._timeout_s, LARGEST_BYTES if end is None else end - start)
@@ -107,7 +144,14 @@ class S3Driver:
             self._ask("delete_objects", some[0], Delete={"Objects": objects, "Quiet": True})
 
     def remove_leftovers(self, folders: Iterable[str]) -> None:
-        """One PUT leaves nothing."""
+        """Give up uploads in parts that nobody can be working on any more."""
+        del folders
+        prefix = self._fs.split_path(f"{self._root}/")[1]
+        found = self._ask("list_multipart_uploads", self._root, Prefix=prefix).get("Uploads", ())
+        bucket = self._fs.split_path(self._root)[0]
+        for one in found:
+            if one["Key"].startswith(prefix) and one["Initiated"].timestamp() < time.time() - _LEFTOVER_AGE_S:
+                self._ask("abort_multipart_upload", f"{bucket}/{one['Key']}", UploadId=one["UploadId"])
 
     def lasting_advice(self, error: BaseException | None) -> str | None:
         if error is None:

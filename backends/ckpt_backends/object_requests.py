@@ -106,8 +106,15 @@ class Requests:
                 self._call("delete", self._driver.delete, paths)
 
     def remove_leftovers(self, folders: Iterable[str]) -> None:
-        """Remove what interrupted creations left beside their objects, as far as this driver leaves any."""
-        self._driver.remove_leftovers([self._path(folder) for folder in folders])
+        """Remove what interrupted creations left beside their objects, as far as that can be done now."""
+        with contextlib.suppress(BackendUnavailableError, FileNotFoundError):
+            paths = [self._path(folder) for folder in folders]
+            self._call("list", self._driver.remove_leftovers, paths)
+
+    def remove_local_leftovers(self, folders: Iterable[str]) -> None:
+        """The same where that costs no request."""
+        if self.local_folder is not None:
+            self.remove_leftovers(folders)
 
     def close(self) -> None:
         """Free connections; idempotent."""

@@ -41,6 +41,7 @@ from ckpt_backends.object_requests import ObjectExistsError, Requests
 
 _TOKEN_BYTES = 16
 _SEGMENT_NAME = re.compile(r"(\d{12})\.seg")
+_FOLDERS = ("segments", "index", "manifests")
 _MANIFEST_NAME = re.compile(r"\d{12}")
 
 
@@ -152,7 +153,7 @@ class ObjectStorage:
         if requests.local_folder and layout_of_folder(requests.local_folder) is Layout.LOG:
             raise self._is_a_log()
         if not read_only:
-            requests.remove_leftovers(("segments", "index", "manifests"))
+            requests.remove_local_leftovers(_FOLDERS)
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -229,7 +230,8 @@ class ObjectStorage:
         return segment
 
     def give_back_room(self) -> None:
-        """Nothing is kept in reserve."""
+        """Nothing is kept in reserve; but interrupted uploads may have left something."""
+        self._requests.remove_leftovers(_FOLDERS)
 
     def prepare(self) -> None:
         """Memory needs no preparation."""

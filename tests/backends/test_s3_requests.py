@@ -153,3 +153,46 @@ def test_objects_that_come_in_pages_are_all_listed(open_place: Open, monkeypatch
     wire = Wire(backend)
     assert len(backend._requests.list("segments")) == 7
     assert wire.since() == {"ListObjectsV2": 3}
+
+
+def test_a_large_value_is_uploaded_in_parts_and_only_if_the_name_is_free(open_place: Open) -> None:
+    backend, other = open_place(), open_place()
+    backend.put_many("words", {b"first": b"1"})
+    wire = Wire(backend)
+    large = secrets.token_bytes(1 << 20) * 40
+    backend.put_many("words", {b"large": large})
+    asked = wire.since()
+    assert asked["UploadPart"] == 3 + 1  # one to try the store out
+    assert asked["PutObject"] == 0
+    assert other.get_many("words", [b"large"]) == {b"large": large}
+    # Two that write at once: both know the same last number, and one of them must come second.
+    both = threading.Barrier(2)
+
+    def put(handle: FsspecBackend, key: bytes) -> None:
+        both.wait()
+        handle.put_many("words", {key: large})
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(put, (backend, other), (b"one", b"two")))
+    with ckpt.open_backend(backend.address, **CREDENTIALS) as again:
+        assert sorted(key for key, _ in again.scan("words")) == [b"first", b"large", b"one", b"two"]
+        assert list(again.verify()) == []
+
+
+def test_a_store_that_ignores_the_condition_for_parts_gets_one_put(
+    open_place: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_place()
+    backend.put_many("words", {b"first": b"1"})
+    filesystem = backend._requests._driver._fs
+    ask = filesystem.call_s3
+
+    def ask_without_condition(method: str, **arguments: Any) -> Any:
+        if method == "complete_multipart_upload":
+            arguments.pop("IfNoneMatch", None)
+        return ask(method, **arguments)
+
+    monkeypatch.setattr(filesystem, "call_s3", ask_without_condition)
+    wire = Wire(backend)
+    backend.put_many("words", {b"large": bytes(20 << 20)})
+    assert wire.since()["PutObject"] == 1
