@@ -117,7 +117,7 @@ class Cells:
 
     def _put(self, namespace: str, named: Mapping[bytes, bytes]) -> list[Command]:
         cells, order = self._layout.cells(namespace)
-        return [set_fields(cells, named), add_members(order, named)] if named else []
+        return [*set_fields(cells, named), add_members(order, named)] if named else []
 
     def remove(self, namespace: str, through: Mapping[bytes, int]) -> None:
         """Remove the cells of each key up to and including a stamp."""

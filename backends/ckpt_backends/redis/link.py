@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -29,24 +29,41 @@ Command = Sequence[bytes]
 
 _MOST_CONNECTIONS = 10_000
 _READ_BYTES = 256 << 10
-_HEAD = b"\r\n$%d\r\n".__mod__
+_MOST_HEADS = 10_000
+_PIECE_ARGUMENTS = 500
 
 
-def packed(commands: Iterable[Command]) -> bytes:
-    r"""The bytes of commands in the protocol of Redis.
+class _Heads(dict[int, bytes]):
+    """What stands before an argument of so many bytes; of a batch many have the same length."""
+
+    def __missing__(self, length: int) -> bytes:
+        head = b"\r\n$%d\r\n" % length
+        if len(self) < _MOST_HEADS:
+            self[length] = head
+        return head
+
+
+_head = _Heads().__getitem__
+
+
+def packed(commands: Iterable[Command]) -> Iterator[bytes]:
+    r"""The bytes of commands in the protocol of Redis, in pieces: who sends one can pack the next meanwhile.
 
     Examples
     --------
-    >>> packed([[b"GET", b"key"]])
+    >>> b"".join(packed([[b"GET", b"key"]]))
     b'*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n'
     """
     parts: list[bytes] = []
     for arguments in commands:
         parts.append(b"*%d" % len(arguments))
         # Nothing here loops in Python: a batch has thousands of arguments.
-        parts += chain.from_iterable(zip(map(_HEAD, map(len, arguments)), arguments, strict=True))
+        parts += chain.from_iterable(zip(map(_head, map(len, arguments)), arguments, strict=True))
         parts.append(b"\r\n")
-    return b"".join(parts)
+        if len(parts) > _PIECE_ARGUMENTS:
+            yield b"".join(parts)
+            parts = []
+    yield b"".join(parts)
 
 
 class Link(ABC):
@@ -59,7 +76,6 @@ class Link(ABC):
 
     def ask(self, key: bytes, *commands: Command) -> list[Any]:
         """The answers to commands about keys of one slot, sent together; raises if one is an error."""
-        request = packed(commands)
         try:
             pool = self._pool(key)
             connection = pool.get_connection()
@@ -68,7 +84,7 @@ class Link(ABC):
             raise translated(error, self.at) from error
         answers: list[Any] = []
         try:
-            connection.send_packed_command([request])
+            connection.send_packed_command(packed(commands))
             for _ in commands:
                 try:
                     answers.append(connection.read_response())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from ckpt.errors import UnsupportedError, shown_key
@@ -13,15 +13,19 @@ from ckpt_backends.redis.link import Command, Link
 _LARGEST_REQUEST_BYTES = 256 << 20
 """Redis gives up a connection whose request is larger than a gigabyte."""
 
+_FIELDS_AT_ONCE = 250
+
 
 def script(text: str, keys: Sequence[bytes], arguments: Sequence[bytes] = ()) -> Command:
     """The command that runs a script."""
     return [b"EVAL", text.encode(), b"%d" % len(keys), *keys, *arguments]
 
 
-def set_fields(key: bytes, items: Mapping[bytes, bytes]) -> Command:
-    """The command that puts items into a hash."""
-    return [b"HSET", key, *chain.from_iterable(items.items())]
+def set_fields(key: bytes, items: Mapping[bytes, bytes]) -> Iterator[Command]:
+    """The commands that put items into a hash: several, as the server reads one while the next is packed."""
+    left = iter(items.items())
+    while some := list(islice(left, _FIELDS_AT_ONCE)):
+        yield [b"HSET", key, *chain.from_iterable(some)]
 
 
 def add_members(key: bytes, names: Iterable[bytes]) -> Command:

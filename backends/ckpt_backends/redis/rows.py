@@ -130,7 +130,7 @@ class Rows:
                 commands.append([b"HDEL", rows, *deletes])
                 commands += [[b"ZREM", names, *deletes] for names in (order, expiry)]
             if puts:
-                commands += [set_fields(rows, puts), add_members(order, puts)]
+                commands += [*set_fields(rows, puts), add_members(order, puts)]
             lasting = puts and ttl_s is None and namespace in self._expiring
             if lasting:
                 commands.append([b"ZREM", expiry, *puts])
