@@ -44,10 +44,9 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def dev_server() -> Iterator[Callable[[str], str]]:
+def dev_server() -> Callable[[str], str]:
     """The address of a shared server by name; it is started on first use and stopped after its last user."""
-    yield server_address
-    release_servers()
+    return server_address
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +61,23 @@ def hbase_table(dev_server: Callable[[str], str]) -> Iterator[str]:
     if table.encode() in connection.tables():
         connection.delete_table(table, disable=True)
     connection.close()
+
+
+@pytest.fixture(scope="session")
+def cassandra_keyspace(dev_server: Callable[[str], str]) -> Iterator[str]:
+    """The address of a keyspace of this session alone, which is gone afterwards."""
+    cluster = pytest.importorskip("cassandra.cluster")
+    server = parse_address(dev_server("cassandra"))
+    host, _, port = server.location.partition("/")[0].partition(":")
+    keyspace = f"test_{uuid.uuid4().hex[:12]}"
+    yield f"cassandra://{host}:{port}/{keyspace}"
+    policy = pytest.importorskip("cassandra.policies").RoundRobinPolicy()
+    default = cluster.ExecutionProfile(load_balancing_policy=policy, request_timeout=60)
+    profiles = {cluster.EXEC_PROFILE_DEFAULT: default}
+    with cluster.Cluster(
+        [host], port=int(port), protocol_version=5, execution_profiles=profiles
+    ) as connected:
+        connected.connect().execute(f"DROP KEYSPACE IF EXISTS {keyspace}")
 
 
 @pytest.fixture
@@ -79,5 +95,5 @@ def private_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 def pytest_sessionfinish() -> None:
-    """Servers are used by classes and state machines too, which take no fixture."""
+    """Not at the end of a fixture: classes and state machines use servers too, and take none."""
     release_servers()

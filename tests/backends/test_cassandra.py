@@ -1,31 +1,38 @@
-"""Cassandra, a real one: the whole contract, and a model to agree with."""
+"""Cassandra, the real server: the whole contract, and a model to agree with."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+
+import pytest
 
 import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
-from ckpt.testing.servers import server_address
+
+_ADDRESS: list[str] = []
 
 
-def open_store(directory: str) -> Backend:
-    """A store of its own: a prefix in the keyspace that all tests share."""
-    return ckpt.open_backend(server_address("cassandra"), prefix=os.fspath(directory)[-200:])
+@pytest.fixture(scope="module", autouse=True)
+def _address(cassandra_keyspace: str) -> None:
+    _ADDRESS[:] = [cassandra_keyspace]
+
+
+def store_in(directory: str | os.PathLike[str], **extra: object) -> Backend:
+    """A store of its own for each directory: a keyspace takes a second to make, a prefix takes nothing."""
+    return ckpt.open_backend(_ADDRESS[0], prefix=hashlib.sha256(os.fsencode(directory)).hexdigest(), **extra)
 
 
 class TestCassandra(BackendConformance):
     scheme = "cassandra"
 
     def open_backend(self) -> Backend:
-        return ckpt.open_backend(
-            server_address("cassandra"), prefix=str(self.directory)[-200:], grace_s=0, clock=self.clock
-        )
+        return store_in(self.directory, clock=self.clock)
 
     def let_time_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
 
-class TestCassandraMachine(backend_machine(open_store, max_examples=12, steps=25)):
+class TestCassandraMachine(backend_machine(store_in, max_examples=12, steps=25)):
     pass
