@@ -244,6 +244,10 @@ class EngineBackend(EngineReader):
         finally:
             self._engine.close()
 
+    def counts(self) -> Mapping[str, int]:
+        """How often something was made durable, and how many frames there were; a group of writes is one."""
+        return {"durable_writes": self._engine.syncs, "frames": self._engine.next_sequence - 1}
+
     def compact(self) -> CompactionReport:
         """Reclaim what garbage collection would leave for later; readers and writers go on."""
         require_open(self._closed, self.address)

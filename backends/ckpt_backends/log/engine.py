@@ -45,6 +45,8 @@ class Engine(OpenLog):
         self._closing = False
         self._failure: BackendUnavailableError | None = None
         self.on_append: Callable[[], None] = lambda: None
+        self.syncs = 0
+        """How often frames were made durable, each time all that waited for it."""
         self.life = 0
         """Rises when frames that were appended and never synced are given up, see `reload`."""
         self._ends_of_lives: dict[int, int] = {}
@@ -198,6 +200,7 @@ class Engine(OpenLog):
             durable = first - 1
         with self._sync_done:
             self._syncing = False
+            self.syncs += durable > self.durable
             self.durable = max(self.durable, durable)
             self._failure = self._failure or failure
             self._sync_done.notify_all()

@@ -368,15 +368,31 @@ class Frame:
         """What a commit or control frame says about itself."""
         return bytes(self.buffer[self._meta_at : self._keys_at])
 
-    def key_ends(self) -> list[int]:
+    def key_ends_column(self) -> npt.NDArray[np.uint32]:
         """Where each key ends, from the start of the keys."""
-        ends: list[int] = np.frombuffer(self.buffer, "<u4", self.count, self.offset + HEADER_BYTES).tolist()
+        return np.frombuffer(self.buffer, "<u4", self.count, self.offset + HEADER_BYTES)
+
+    def key_ends(self) -> list[int]:
+        """The same as numbers."""
+        ends: list[int] = self.key_ends_column().tolist()
         return ends
 
-    def value_ends(self) -> list[int]:
+    def value_ends_column(self) -> npt.NDArray[np.uint32]:
         """Where each value ends, from the start of the values."""
-        ends: list[int] = np.frombuffer(self.buffer, "<u4", self.puts, self._value_ends_at).tolist()
+        return np.frombuffer(self.buffer, "<u4", self.puts, self._value_ends_at)
+
+    def value_ends(self) -> list[int]:
+        """The same as numbers."""
+        ends: list[int] = self.value_ends_column().tolist()
         return ends
+
+    def key_blob(self) -> memoryview:
+        """All keys, one after the other, those of puts first."""
+        return self.buffer[self._keys_at : self.values_at]
+
+    def value_blob(self) -> memoryview:
+        """All values, one after the other; each has its check."""
+        return self.buffer[self.values_at : self.values_at + self.values_bytes]
 
     def checks(self) -> npt.NDArray[np.uint32]:
         """The check of each value."""
@@ -384,7 +400,7 @@ class Frame:
 
     def keys(self) -> list[bytes]:
         """All keys, those of puts first."""
-        blob = bytes(self.buffer[self._keys_at : self.values_at])
+        blob = bytes(self.key_blob())
         ends = self.key_ends()
         return [blob[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
 
