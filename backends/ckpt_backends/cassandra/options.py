@@ -47,7 +47,7 @@ class SerialConsistency(enum.StrEnum):
 class CassandraOptions(CellOptions):
     """The options of `cassandra://h1,h2:9042/keyspace?…`."""
 
-    prefix: str = ""
+    prefix: str = "ckpt"
     """Stores with different prefixes share a keyspace and see nothing of each other."""
     consistency: Consistency = Consistency.QUORUM
     """How many replicas have a row before it is acknowledged, and are asked for it."""
@@ -80,8 +80,8 @@ class CassandraOptions(CellOptions):
     def __post_init__(self) -> None:
         # The short form of super() does not know the class that slots make.
         CellOptions.__post_init__(self)
-        if len(self.prefix.encode()) > _LONGEST_PREFIX:
-            raise ConfigError(f"prefix is at most {_LONGEST_PREFIX} bytes, got {len(self.prefix.encode())}")
+        if not 1 <= len(self.prefix.encode()) <= _LONGEST_PREFIX:
+            raise ConfigError(f"prefix is text of 1 to {_LONGEST_PREFIX} bytes, got {self.prefix!r:.80}")
         if not 1 <= self.buckets <= _MOST_BUCKETS:
             raise ConfigError(f"buckets is a whole number from 1 to {_MOST_BUCKETS}, got {self.buckets!r}")
         if self.replication is not None and not _REPLICAS.fullmatch(self.replication):
