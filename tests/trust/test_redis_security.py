@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import logging
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +23,11 @@ from ckpt.dev import RedisServer, TlsFiles
 from ckpt.errors import ConfigError
 
 SECRET = "correct-horse-battery"
-USER = (
-    f"user ada on >{SECRET} ~ckpt:* +multi +exec +eval +info +exists +smembers +sismember +sadd +hset +hget "
-    "+hmget +hdel +hlen +hstrlen +zadd +zrem +zcard +zrangebylex +zrangebyscore +unlink +rename +time +wait"
+PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+USER = "user " + re.findall(r"^ACL SETUSER (.*)$", PAGE.read_text(), re.MULTILINE)[0].replace(
+    "PASSWORD", SECRET
 )
-"""What docs/redis.md tells operators to allow, and no more."""
+"""What the docs tell operators to allow, and no more."""
 
 Start = Callable[..., RedisServer]
 
