@@ -17,6 +17,7 @@ from ckpt.cli.health import gc, repair, verify
 from ckpt.cli.look import cat, ls, stats, versions
 from ckpt.cli.move import copy, diff, drop
 from ckpt.cli.serve import serve
+from ckpt.cli.spark import spark
 
 __all__ = ["main"]
 
@@ -33,5 +34,21 @@ def main() -> None:
     """
 
 
-for _command in (ls, cat, versions, stats, verify, repair, gc, copy, diff, drop, backends, demo, serve, dev):
+for _command in (
+    ls,
+    cat,
+    versions,
+    stats,
+    verify,
+    repair,
+    gc,
+    copy,
+    diff,
+    drop,
+    backends,
+    demo,
+    serve,
+    spark,
+    dev,
+):
     main.add_command(_command)

@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
- * The namespace of a store: `spark/<checkpoint root>@<query>/<operator>/<partition>/<store>`.
+ * The namespace of a store: `spark/<checkpoint>@<query>/<operator>/<partition>/<store>`.
  *
  * The query is the beginning of the id that Spark writes into a new checkpoint's `metadata`: a checkpoint that was
  * deleted and begun again in the same place has another one, and never meets the versions of its former life.
@@ -21,9 +21,13 @@ object Namespace {
 
   def of(id: StateStoreId, hadoopConf: Configuration): String = {
     val root = new Path(id.checkpointRootLocation)
-    val query = queryId(root, hadoopConf).map("@" + _).getOrElse("")
+    val query = queryId(root, hadoopConf)
     val store = s"${id.operatorId}/${id.partitionId}/${id.storeName}"
-    val whole = s"spark/${shown(root)}$query/$store"
+    // The root is the folder `state` of a query's checkpoint; elsewhere, as in Spark's own suites, it is any folder.
+    val whole = query match {
+      case Some(first) => s"spark/${shown(root.getParent)}@$first/$store"
+      case None => s"spark/${shown(root)}/$store"
+    }
     if (whole.getBytes(UTF_8).length <= MaxBytes) whole
     else s"spark/${digest(whole)}/$store"
   }

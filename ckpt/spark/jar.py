@@ -1,0 +1,138 @@
+"""The provider's jar for the Spark that is installed: built once with Spark's own compiler, then found.
+
+pip's pyspark carries a Scala compiler among its jars, so a Java runtime is all that is needed: no JDK, sbt or
+Maven. The jar is cached by the hash of its sources and the exact version of Spark, because a provider compiled
+for one version of Spark must not be loaded by another.
+
+```
+$CKPT_CACHE/spark/ckpt-spark-4.3.0-0123456789abcdef.jar
+```
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+
+from ckpt.dev import cache, tools
+from ckpt.errors import CkptError, ConfigError
+
+_SOURCES = os.path.join(os.path.dirname(__file__), "jvm")
+_SQL_JAR = re.compile(r"spark-sql_(\d+\.\d+)-(\d+)\.(\d+)\.(.+)\.jar")
+_LEAST_JAVA = 17
+_COMPILE_TIMEOUT_S = 600.0
+_SHOWN_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SparkHome:
+    """An installed Spark: its jars, its version, and the line of versions that sources are chosen by."""
+
+    jars: str
+    version: str
+    line: str
+
+
+def spark_home() -> SparkHome:
+    """The Spark that PySpark starts: SPARK_HOME if set, else pip's pyspark. ConfigError if none fits."""
+    home = os.environ.get("SPARK_HOME")
+    if not home:
+        found = importlib.util.find_spec("pyspark")
+        if found is None or found.origin is None:
+            raise ConfigError("Spark is not installed; install it with: pip install 'ckpt[spark]'")
+        home = os.path.dirname(found.origin)
+    jars = os.path.join(home, "jars")
+    names = sorted(os.path.basename(path) for path in glob.glob(os.path.join(jars, "spark-sql_*.jar")))
+    match = next((m for m in map(_SQL_JAR.fullmatch, names) if m), None)
+    if match is None:
+        raise ConfigError(f"{home} holds no Spark: jars/spark-sql_*.jar is missing; check SPARK_HOME")
+    version, line = f"{match[2]}.{match[3]}.{match[4]}", f"{match[2]}.{match[3]}"
+    if line not in supported_lines():
+        raise ConfigError(
+            f"Spark {version} is not supported, but {' and '.join(supported_lines())} are; "
+            "install one with: pip install 'ckpt[spark]'"
+        )
+    return SparkHome(jars, version, line)
+
+
+def supported_lines() -> list[str]:
+    """The lines of Spark versions that the provider has sources for.
+
+    Examples
+    --------
+    >>> supported_lines()
+    ['4.2', '4.3']
+    """
+    return sorted(name.removeprefix("spark-") for name in os.listdir(_SOURCES) if name.startswith("spark-"))
+
+
+def provider_jar(*, report: cache.Report = cache.silent) -> str:
+    """The path of the provider's jar for the installed Spark; it is built first if it is not there."""
+    spark = spark_home()
+    sources = _sources(spark.line)
+    digest = hashlib.sha256()
+    for path in sources:
+        with open(path, "rb") as file:
+            content = file.read()
+        digest.update(f"{os.path.relpath(path, _SOURCES)}\0{len(content)}\0".encode() + content)
+    name = f"ckpt-spark-{spark.version}-{digest.hexdigest()[:16]}.jar"
+    path = cache.folder("spark", name)
+    if os.path.exists(path):
+        return path
+    with cache.locked(name, report=report):
+        if not os.path.exists(path):
+            report(f"compiling the provider for Spark {spark.version}")
+            _compile(spark, sources, path)
+    return path
+
+
+def _sources(line: str) -> list[str]:
+    common = glob.glob(os.path.join(glob.escape(_SOURCES), "*.scala"))
+    of_line = glob.glob(os.path.join(glob.escape(_SOURCES), f"spark-{line}", "*.scala"))
+    return sorted(common) + sorted(of_line)
+
+
+def _compile(spark: SparkHome, sources: list[str], target: str) -> None:
+    java = tools.java("Spark", _LEAST_JAVA)
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".compiling-", dir=os.path.dirname(target)) as folder:
+        made = os.path.join(folder, "provider.jar")
+        # One short run: the quick compiler of the JVM is enough, and scalac wants deep stacks.
+        options = [
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-Xss8m",
+            "-cp",
+            os.path.join(spark.jars, "*"),
+        ]
+        scalac = ["scala.tools.nsc.Main", "-usejavacp", "-deprecation", "-Xlint", "-Werror", "-d", made]
+        done = subprocess.run(
+            [java, *options, *scalac, *sources],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise JarError(
+                f"the provider does not compile for Spark {spark.version} (scalac: {done.returncode}); "
+                f"report this with what it said:\n{_tail(done.stdout)}"
+            )
+        os.rename(made, target)
+
+
+def _tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[:_SHOWN_LINES])
+
+
+class JarError(CkptError):
+    """The provider could not be compiled: a mistake in ckpt, or a Spark that differs from its release."""
