@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ckpt.dev import probes
 from ckpt.dev.jars import jars
-from ckpt.dev.java import JavaServer
+from ckpt.dev.java import LOGBACK, JavaServer
 
 SUPERUSER, PASSWORD = "cassandra", "cassandra"
 """The account that Cassandra itself makes where passwords are asked for."""
@@ -21,14 +21,6 @@ _OPEN = (
     "--add-opens=java.base/sun.nio.ch",
     "--add-opens=java.base/java.io",
 )
-_LOGBACK = """\
-<configuration>
-  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d %-5level %logger{36} %msg%n</pattern></encoder>
-  </appender>
-  <root level="warn"><appender-ref ref="out"/></root>
-</configuration>
-"""
 
 
 class CassandraServer(JavaServer):
@@ -99,7 +91,7 @@ class CassandraServer(JavaServer):
         if self._commitlog_sync == "periodic":
             settings["commitlog_sync_period"] = "10s"
         # JSON is YAML.
-        return {"cassandra.yaml": json.dumps(settings, indent=2), "logback.xml": _LOGBACK}
+        return {"cassandra.yaml": json.dumps(settings, indent=2), "logback.xml": LOGBACK}
 
     def _commands(self) -> Mapping[str, Sequence[str]]:
         options = [

@@ -2,7 +2,8 @@
 
 `up` and `down` are what a user says. A test *leases* a server: it is started if it does not run, and stopped
 when the last lease on it ends, unless a user has asked for it with `up`. So test sessions that overlap share
-servers, and whichever ends last cleans up. Leases are locks of the kernel, which no crash leaves behind.
+servers, and whichever ends last cleans up; data that no user ever asked for goes too, so that tests begin
+with an empty server. Leases are locks of the kernel, which no crash leaves behind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ckpt.dev import cache
 from ckpt.dev.kinds import NAMES, checked, server
 from ckpt.dev.server import Server
 
-_KEPT = "kept"
+_KEPT, _DISPOSABLE = "kept", "disposable"
+"""Files in a server's folder: a user wants it to run; only tests have ever used it."""
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -47,7 +49,8 @@ def up(name: str, *, report: cache.Report = cache.silent, cancelled: threading.E
     one = shared(name)
     with _changing(name, report, cancelled):
         one.start(report=report, cancelled=cancelled, may_move=True)
-        cache.write_file(_kept(one), "")
+        _unmark(one, _DISPOSABLE)
+        _mark(one, _KEPT)
     return one
 
 
@@ -58,7 +61,7 @@ def down(name: str, *, wipe: bool = False, report: cache.Report = cache.silent) 
         ran = bool(one.pids)
         _stop(one)
         if wipe:
-            shutil.rmtree(one.folder, ignore_errors=True)
+            _wipe(one)
     return ran
 
 
@@ -72,7 +75,7 @@ class Lease:
             users = stack.enter_context(cache.open_lock(f"{name}-users"))
             with _changing(name, report):
                 fcntl.flock(users, fcntl.LOCK_SH)
-                self.server.start(report=report, may_move=True)
+                self._start(report)
             self._users = users
             self._held = stack.pop_all()
 
@@ -81,6 +84,12 @@ class Lease:
         """What `open_backend` takes."""
         return self.server.address
 
+    def revive(self) -> None:
+        """Start the server again if somebody has ended it."""
+        if not self.server.running:
+            with _changing(self._name, cache.silent):
+                self._start(cache.silent)
+
     def release(self) -> None:
         """End the lease; if it was the last one, and no user asked for the server, stop it."""
         with self._held, _changing(self._name, cache.silent):
@@ -88,8 +97,16 @@ class Lease:
                 fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
-            if not os.path.exists(_kept(self.server)):
+            if not _is_marked(self.server, _KEPT):
                 _stop(self.server)
+                if _is_marked(self.server, _DISPOSABLE):
+                    _wipe(self.server)
+
+    def _start(self, report: cache.Report) -> None:
+        if not os.path.exists(self.server.folder):
+            os.makedirs(self.server.folder, mode=0o700)
+            _mark(self.server, _DISPOSABLE)
+        self.server.start(report=report, may_move=True)
 
     def __enter__(self) -> Self:
         return self
@@ -106,11 +123,23 @@ def _changing(
     return cache.locked(f"server-{name}", report=report, cancelled=cancelled)
 
 
-def _kept(one: Server) -> str:
-    return os.path.join(one.folder, _KEPT)
+def _mark(one: Server, mark: str) -> None:
+    cache.write_file(os.path.join(one.folder, mark), "")
+
+
+def _unmark(one: Server, mark: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(one.folder, mark))
+
+
+def _is_marked(one: Server, mark: str) -> bool:
+    return os.path.exists(os.path.join(one.folder, mark))
 
 
 def _stop(one: Server) -> None:
     one.stop()
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(_kept(one))
+    _unmark(one, _KEPT)
+
+
+def _wipe(one: Server) -> None:
+    shutil.rmtree(one.folder, ignore_errors=True)

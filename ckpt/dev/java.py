@@ -9,6 +9,16 @@ from ckpt.dev import cache, tools
 from ckpt.dev.jars import jars
 from ckpt.dev.server import Server
 
+LOGBACK = """\
+<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d %-5level %logger{36} %msg%n</pattern></encoder>
+  </appender>
+  <root level="warn"><appender-ref ref="out"/></root>
+</configuration>
+"""
+"""What a server that logs with Logback has to say: warnings, on standard output."""
+
 
 class JavaServer(Server):
     """A server whose processes are Java virtual machines with the jars of its kind."""

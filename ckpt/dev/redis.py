@@ -126,8 +126,8 @@ class SentinelServer(_RedisProgram):
 
     @property
     def address(self) -> str:
-        """`redis+sentinel://…/SERVICE/0`: a client asks the sentinel where the primary is."""
-        return f"redis+sentinel://{self.host}:{self.port}/{self.service}/0"
+        """`redis://…/0?sentinel=SERVICE`: a client asks the sentinel where the primary is."""
+        return f"redis://{self.host}:{self.port}/0?sentinel={self.service}"
 
     def _files(self) -> Mapping[str, str]:
         os.makedirs(self._path(_DATA), mode=0o700, exist_ok=True)

@@ -8,20 +8,11 @@ from typing import ClassVar
 from urllib.parse import urlencode
 
 from ckpt.dev import probes
-from ckpt.dev.java import JavaServer
+from ckpt.dev.java import LOGBACK, JavaServer
 
 BUCKET = "ckpt"
 ACCESS_KEY, SECRET_KEY = "ckpt-dev", "not-a-secret"
 """Words that anybody may know: the server is there for this machine and for tests only."""
-
-_LOGBACK = """\
-<configuration>
-  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
-    <encoder><pattern>%d %-5level %logger{36} %msg%n</pattern></encoder>
-  </appender>
-  <root level="warn"><appender-ref ref="out"/></root>
-</configuration>
-"""
 
 
 class S3Server(JavaServer):
@@ -55,7 +46,7 @@ class S3Server(JavaServer):
         }
         return {
             "s3proxy.properties": "".join(f"{name}={value}\n" for name, value in properties.items()),
-            "logback.xml": _LOGBACK,
+            "logback.xml": LOGBACK,
         }
 
     def _commands(self) -> Mapping[str, Sequence[str]]:

@@ -120,13 +120,15 @@ class Server(abc.ABC):
             started = self._launch(report)
             try:
                 self._wait(report, cancelled or threading.Event())
-            except BaseException:
+            except BaseException as error:
                 processes.kill(started)
-                taken = any(not ports.is_free(port) for port in State.load(self.folder).ports.values())
-                if chosen and taken and attempt < _PORT_ATTEMPTS and not self._living():
-                    continue  # between choosing a port and listening on it, somebody else was faster
-                raise
-            break
+                # Between choosing a port and listening on it, somebody else may have been faster.
+                if not (chosen and isinstance(error, BackendUnavailableError) and self._taken_ports()):
+                    raise
+                if attempt == _PORT_ATTEMPTS:
+                    raise
+            else:
+                break
         return self
 
     def stop(self) -> None:
@@ -184,7 +186,7 @@ class Server(abc.ABC):
         if state.ports:
             if self._living():
                 return False
-            taken = [port for port in state.ports.values() if not ports.is_free(port)]
+            taken = self._taken_ports()
             if not taken:
                 return False
             if not may_move:
@@ -197,6 +199,9 @@ class Server(abc.ABC):
         state.ports = dict(zip(self.port_names, chosen, strict=True))
         state.save(self.folder)
         return True
+
+    def _taken_ports(self) -> list[int]:
+        return [port for port in State.load(self.folder).ports.values() if not ports.is_free(port)]
 
     def _launch(self, report: cache.Report) -> list[Process]:
         living = self._living()

@@ -32,18 +32,16 @@ from ckpt.dev.lifeline import Lifeline
 
 _leases: dict[str, Lease] = {}
 _own = Lifeline()
+_process = os.getpid()
 
 
 def server_address(name: str) -> str:
     """The address of the shared server of that name (`redis`, `hbase`, `cassandra`, `s3`), which answers."""
-    lease = _leases.get(name)
-    if lease is None or not lease.server.running:
-        if lease is not None:
-            _leases.pop(name).release()
+    if name not in _leases:
         with skipped_if_missing():
-            lease = Lease(name)
-        _leases[name] = lease
-    return lease.address
+            _leases[name] = Lease(name)
+    _leases[name].revive()
+    return _leases[name].address
 
 
 def own_server(name: str, folder: str | os.PathLike[str], **settings: Any) -> Server:
@@ -60,6 +58,8 @@ def own_server(name: str, folder: str | os.PathLike[str], **settings: Any) -> Se
 
 def release_servers() -> None:
     """End the use of every server: what this process has started, and nobody else uses, is stopped."""
+    if os.getpid() != _process:
+        return  # a fork of it, to which nothing of this belongs
     _own.cut()
     while _leases:
         _leases.popitem()[1].release()

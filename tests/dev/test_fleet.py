@@ -45,6 +45,28 @@ def test_what_a_user_asks_for_meanwhile_stays(redis: str) -> None:
     assert redis in fleet.status()
 
 
+def test_tests_begin_with_an_empty_server(redis: str, ask: Callable[..., bytes]) -> None:
+    for _ in range(2):
+        with Lease(redis) as lease:
+            assert ask(lease.server, "GET", "k") == b"$-1\r\n"
+            ask(lease.server, "SET", "k", "v")
+
+
+@pytest.mark.parametrize("since", ["before", "meanwhile"])
+def test_the_data_of_a_user_stays(redis: str, ask: Callable[..., bytes], since: str) -> None:
+    if since == "before":
+        fleet.up(redis)
+        ask(fleet.shared(redis), "SET", "k", "v")
+        fleet.down(redis)
+    with Lease(redis) as lease:
+        if since == "meanwhile":
+            fleet.up(redis)
+            ask(lease.server, "SET", "k", "v")
+            fleet.down(redis)
+    with Lease(redis) as lease:
+        assert ask(lease.server, "GET", "k") == b"$1\r\nv\r\n"
+
+
 def test_down_is_the_users_word(redis: str) -> None:
     with Lease(redis):
         assert fleet.down(redis)
