@@ -76,10 +76,12 @@ class TcpProxy:
     ...         with socket.create_connection((proxy.host, proxy.port)) as client:
     ...             client.sendall(b"hello")
     ...             behind, _ = server.accept()
-    ...             proxy.half_close("to_server")
     ...             with behind:
-    ...                 print(behind.recv(5), behind.recv(5))
-    b'hello' b''
+    ...                 print(behind.recv(5))
+    ...                 proxy.half_close("to_server")
+    ...                 print(behind.recv(5))
+    b'hello'
+    b''
     """
 
     def __init__(self, host: str, port: int) -> None:
