@@ -21,13 +21,15 @@ from typing import Any
 from ckpt.errors import CkptError, ConfigError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase.connections import AlreadyThereError, Connections, NoTableError, thrift
-from ckpt_backends.hbase.options import Compression
+from ckpt_backends.hbase.options import Compression, Transport
 
 DATA, CELLS, META = b"data", b"cells", b"meta"
 DATA_VERSIONS = 5
 ALL_VERSIONS = 2**31 - 1
 
 _REQUEST_BYTES = 4 << 20
+_FRAME_BYTES = 3 << 19
+"""A Thrift server takes no longer frames than 2 MiB by default."""
 _REQUEST_ROWS = 2000
 _ANSWER_BYTES = 4 << 20
 _ANSWER_ROWS = 1000
@@ -49,6 +51,8 @@ class Table:
         self.name = name
         self._table = name.encode()
         self._at = str(connections.endpoint)
+        is_framed = connections.endpoint.options.transport is Transport.FRAMED
+        self._request_bytes = _FRAME_BYTES if is_framed else _REQUEST_BYTES
 
     # -- the table itself ------------------------------------------------------------------------
 
@@ -120,7 +124,7 @@ class Table:
         mutation, mutations = thrift.Mutation, thrift.BatchMutation
         for row, column, cell in cells:
             row_bytes = len(row) + len(cell) + _ROW_OVERHEAD_BYTES
-            if batch and (batch_bytes + row_bytes > _REQUEST_BYTES or len(batch) >= _REQUEST_ROWS):
+            if batch and (batch_bytes + row_bytes > self._request_bytes or len(batch) >= _REQUEST_ROWS):
                 self._call("mutateRowsTs", self._table, batch, timestamp, {})
                 batch, batch_bytes = [], 0
             batch.append(mutations(row, [mutation(False, column, cell)]))
