@@ -15,17 +15,18 @@ from ckpt_backends.cells import NotNowError
 
 _QUOTES = re.compile(r"[,:]? with args|['\"`]")
 _CODE = re.compile(r"[A-Z]{3,} ")
-_PASSING = (
-    "LOADING",
-    "READONLY",
-    "MASTERDOWN",
-    "CLUSTERDOWN",
-    "TRYAGAIN",
-    "MOVED",
-    "ASK",
-    "BUSY",
-    "NOREPLICAS",
-)
+_PASSING = {
+    "LOADING": "is still loading its data",
+    "READONLY": "is a replica and takes no writes; name the primary, or the sentinels with sentinel=",
+    "MASTERDOWN": "is a replica that has lost its primary",
+    "CLUSTERDOWN": "is part of a cluster that does not work; look at CLUSTER INFO",
+    "TRYAGAIN": "is moving the slot of this namespace",
+    "MOVED": "is part of a cluster and not responsible for this namespace; ask with cluster=true",
+    "ASK": "is moving the slot of this namespace",
+    "BUSY": "is busy with a script of somebody else",
+    "NOREPLICAS": "has fewer replicas than its min-replicas-to-write",
+}
+"""Answers that may be others a moment later."""
 _CODES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.BusyLoadingError, "LOADING"),
     (exceptions.MovedError, "MOVED"),
@@ -59,7 +60,7 @@ def translated(error: Exception, at: str) -> CkptError:
     """The error to raise for one of the driver's, or for an answer that is an error."""
     code = code_of(error)
     if code in _PASSING:
-        return NotNowError(f"{at} cannot serve this request now ({code}); try again later")
+        return NotNowError(f"{at} {_PASSING[code]} ({code}); try again later")
     if code == "OOM":
         return BackendUnavailableError(
             f"{at} is full: it has reached its maxmemory and takes no writes; raise maxmemory, delete or "

@@ -143,7 +143,10 @@ class ServerLink(Link):
             kind = SSLConnection if target.tls else Connection
             self._connections = ConnectionPool(connection_class=kind, host=host, port=port, **settings)
         else:
-            asking = {k: v for k, v in settings.items() if k.startswith(("socket_", "retry", "protocol"))}
+            # The database and its user are those of the servers, not of the sentinels.
+            asking = {
+                k: settings[k] for k in ("socket_timeout", "socket_connect_timeout", "retry", "protocol")
+            }
             if target.tls:
                 asking |= {"ssl": True, **_tls(options)}
                 settings["ssl"] = True

@@ -138,7 +138,7 @@ class Rows:
             commands.append(script(WROTE_ROWS, [ledger, rows, order, expiry], arguments))
             try:
                 answers = self._requests.transact(ledger, *commands)
-            except NotNowError:
+            except BaseException:
                 with self._lock:
                     self._doubtful[namespace] = place
                 raise
