@@ -91,7 +91,7 @@ class Session:
         request_id = 0
         try:
             while self.wire.wait():
-                size, operation, request_id = self.wire.receive_head(begun=True)
+                size, operation, request_id = self.wire.receive_head()
                 check_body(operation, size, self._max_frame_bytes - ID_BYTES)
                 request = decode_request(operation, self.wire.receive_body(size))
                 self._respond(request_id, request)

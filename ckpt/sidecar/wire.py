@@ -7,9 +7,9 @@ with the frame's length. So a stuck or malicious peer costs one connection for a
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Sequence
 
@@ -19,8 +19,11 @@ from ckpt.sidecar.frames import HEAD, HELLO, ID_BYTES, MAGIC, MAX_TOKEN_BYTES, B
 
 _BYTES_PER_S = 1 << 20
 """The slowest peer that is not cut, once its grace is used up."""
+_AHEAD_BYTES = 1 << 16
 _KEPT_BYTES = 1 << 20
 """A connection keeps a receive buffer of this size; a longer frame has one of its own."""
+_INTERVAL = struct.Struct("@ll")
+"""The kernel's `struct timeval`."""
 _LINGER_S = 1.0
 
 
@@ -38,13 +41,23 @@ class Wire:
     def __init__(self, sock: socket.socket, *, frame_timeout_s: float) -> None:
         self._sock = sock
         self._frame_timeout_s = frame_timeout_s
-        sock.settimeout(frame_timeout_s)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
-        self._head = bytearray(HEAD.size)
+        self._ahead = bytearray(_AHEAD_BYTES)
+        """What was read beyond what was asked for: head and body of a small frame take one call."""
+        self._start = self._end = 0
         self._kept = bytearray()
+        self._allow(frame_timeout_s)
+
+    def _allow(self, timeout_s: float) -> None:
+        """How long one call may wait for the peer; the kernel counts, at no cost for each call."""
+        if isinstance(self._sock, ssl.SSLSocket):
+            self._sock.settimeout(timeout_s)
+            return
+        self._sock.settimeout(None)
+        interval = _INTERVAL.pack(int(timeout_s), max(int(timeout_s % 1 * 1e6), 1))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._sock.setsockopt(socket.SOL_SOCKET, option, interval)
 
     def start_tls(self, context: ssl.SSLContext, timeout_s: float, *, server_name: str | None = None) -> None:
         """Encrypt what follows; with a server name as the client, without as the server."""
@@ -52,72 +65,94 @@ class Wire:
         self._sock = context.wrap_socket(
             self._sock, server_side=server_name is None, server_hostname=server_name
         )
-        self._sock.settimeout(self._frame_timeout_s)
+        self._allow(self._frame_timeout_s)
 
     # -- receiving -------------------------------------------------------------------------------
 
     def receive_hello(self, timeout_s: float) -> tuple[int, int, bytes]:
         """Version, flags and token that a client says first."""
         deadline = time.monotonic() + timeout_s
-        self._sock.settimeout(timeout_s)
-        fixed = bytearray(HELLO.size)
-        self._fill(memoryview(fixed), deadline)
-        magic, version, flags, token_bytes = HELLO.unpack(fixed)
+        self._allow(timeout_s)
+        magic, version, flags, token_bytes = HELLO.unpack(self._next(HELLO.size, deadline))
         if magic != MAGIC:
             raise ProtocolError("this is the sidecar of ckpt; whoever connected speaks another protocol")
         if token_bytes > MAX_TOKEN_BYTES:
             raise ProtocolError(f"a token is at most {MAX_TOKEN_BYTES} bytes long")
-        token = bytearray(token_bytes)
-        self._fill(memoryview(token), deadline)
-        self._sock.settimeout(self._frame_timeout_s)
-        return version, flags, bytes(token)
+        token = bytes(self._next(token_bytes, deadline))
+        self._allow(self._frame_timeout_s)
+        return version, flags, token
 
     def wait(self) -> bool:
         """Wait for the next frame, however long it takes; False if the peer has closed the connection."""
-        if not (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending()):
-            self._poll.poll()
-        try:
-            self._fill(memoryview(self._head)[:1], time.monotonic() + self._frame_timeout_s)
-        except PeerGoneError:
-            return False
+        while self._start == self._end:
+            try:
+                self._read_ahead()
+            except SlowPeerError:
+                continue  # silence between frames is no fault
+            except PeerGoneError:
+                return False
         return True
 
-    def receive_head(self, *, begun: bool = False) -> tuple[int, int, int]:
-        """Length of the body, code and request id of the next frame; `begun` after `wait`."""
-        self._fill(memoryview(self._head)[int(begun) :], time.monotonic() + self._frame_timeout_s)
-        length, code, request_id = HEAD.unpack(self._head)
+    def receive_head(self) -> tuple[int, int, int]:
+        """Length of the body, code and request id of the next frame."""
+        head = self._next(HEAD.size, time.monotonic() + self._frame_timeout_s)
+        length, code, request_id = HEAD.unpack(head)
         if length < ID_BYTES:
             raise ProtocolError(f"a frame of {length} bytes is too short to be one")
         return length - ID_BYTES, code, request_id
 
     def receive_body(self, size: int, *, to_keep: bool = False) -> memoryview:
         """The next `size` bytes; unless they are to be kept, the next frame overwrites them."""
+        deadline = self._deadline(size)
+        if size <= _AHEAD_BYTES and not to_keep:
+            return self._next(size, deadline)
         if to_keep or size > _KEPT_BYTES:
             # Unlike a bytearray this is not filled with zeros first: memory is used as bytes arrive.
             view = np.empty(size, np.uint8).data
         else:
             if size > len(self._kept):
-                self._kept = bytearray(min(max(2 * size, 4096), _KEPT_BYTES))
+                self._kept = bytearray(min(2 * size, _KEPT_BYTES))
             view = memoryview(self._kept)[:size]
-        self._fill(view, self._deadline(size))
+        read = min(size, self._end - self._start)
+        view[:read] = memoryview(self._ahead)[self._start : self._start + read]
+        self._start += read
+        while read < size:
+            read += self._receive_into(view[read:])
+            if read < size:
+                _require_speed(deadline)
         return view.toreadonly()
+
+    def _next(self, size: int, deadline: float) -> memoryview:
+        """The next few bytes, by way of what is read ahead."""
+        while self._end - self._start < size:
+            if self._start:
+                rest = self._ahead[self._start : self._end]
+                self._ahead[: len(rest)] = rest
+                self._start, self._end = 0, len(rest)
+            self._read_ahead()
+            if self._end < size:
+                _require_speed(deadline)
+        self._start += size
+        return memoryview(self._ahead)[self._start - size : self._start].toreadonly()
+
+    def _read_ahead(self) -> None:
+        if self._start == self._end:
+            self._start = self._end = 0
+        self._end += self._receive_into(memoryview(self._ahead)[self._end :])
+
+    def _receive_into(self, view: memoryview) -> int:
+        try:
+            got = self._sock.recv_into(view)
+        except (TimeoutError, BlockingIOError):
+            raise SlowPeerError("the peer did not go on inside a frame") from None
+        except OSError as error:
+            raise PeerGoneError(f"the connection broke: {error}") from None
+        if not got:
+            raise PeerGoneError("the peer closed the connection")
+        return got
 
     def _deadline(self, size: int) -> float:
         return time.monotonic() + self._frame_timeout_s + size / _BYTES_PER_S
-
-    def _fill(self, view: memoryview, deadline: float) -> None:
-        while len(view):
-            try:
-                got = self._sock.recv_into(view)
-            except TimeoutError:
-                raise SlowPeerError("the peer did not go on inside a frame") from None
-            except (ConnectionError, ssl.SSLError) as error:
-                raise PeerGoneError(f"the connection broke: {error}") from None
-            if not got:
-                raise PeerGoneError("the peer closed the connection")
-            view = view[got:]
-            if len(view) and time.monotonic() > deadline:
-                raise SlowPeerError("the peer was too slow inside a frame")
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -133,16 +168,15 @@ class Wire:
                     sent = self._sock.send(rest[0])
                 else:
                     sent = self._sock.sendmsg(rest)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 raise SlowPeerError("the peer does not take its answer") from None
-            except (ConnectionError, ssl.SSLError) as error:
+            except OSError as error:
                 raise PeerGoneError(f"the connection broke: {error}") from None
             while rest and sent >= len(rest[0]):
                 sent -= len(rest.pop(0))
             if rest:
                 rest[0] = rest[0][sent:]
-                if time.monotonic() > deadline:
-                    raise SlowPeerError("the peer takes its answer too slowly")
+                _require_speed(deadline)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -160,10 +194,15 @@ class Wire:
         if linger and not isinstance(self._sock, ssl.SSLSocket):
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_WR)
-                self._sock.settimeout(_LINGER_S)
+                self._allow(_LINGER_S)
                 deadline, scrap = time.monotonic() + _LINGER_S, bytearray(1 << 16)
                 while self._sock.recv_into(scrap) and time.monotonic() < deadline:
                     pass
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+
+
+def _require_speed(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise SlowPeerError("the peer is too slow inside a frame")
