@@ -6,11 +6,13 @@ import hashlib
 import os
 from pathlib import Path
 
+import happybase
 import pytest
 
 import ckpt
 from ckpt.backend import Backend
-from ckpt.testing import BackendConformance, backend_machine
+from ckpt.config import parse_address
+from ckpt.testing import BackendConformance, ManualClock, backend_machine
 
 _ADDRESS: list[str] = []
 
@@ -66,6 +68,38 @@ def test_keys_beyond_the_longest_row_are_scanned_in_order(tmp_path: Path) -> Non
             assert [key for key, _ in backend.scan(namespace)] == sorted(keys)
             beyond = [key for key, _ in backend.scan(namespace, prefix=b"k" * 40_000)]
             assert beyond == [key for key in sorted(keys) if key.startswith(b"k" * 40_000)]
+
+
+def test_leftovers_of_a_crashed_commit_are_invisible_and_removed_in_time(
+    hbase_table: str, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    with store_in(tmp_path, clock=clock, grace_s=1.0) as backend:
+        backend.commit("store", 1, {b"a": b"1", b"b": b"1"})
+        # As far as a commit comes that is killed before it is in the ledger.
+        server = backend._server
+        server.write_cells("store", server.new_stamp("store", 0), {b"a": b"lost", b"lost": b"l" * 100_000})
+        assert dict(backend.scan("store")) == {b"a": b"1", b"b": b"1"}
+        assert backend.get_many("store", [b"a", b"lost"]) == {b"a": b"1"}
+        for version in (2, 3):
+            backend.commit("store", version, {b"a": b"%d" % version})
+        assert b"lost" in stored_keys(hbase_table, backend)
+        backend.truncate("store", 3)
+        clock.advance(2)
+        backend.compact()
+        assert dict(backend.scan("store")) == {b"a": b"3", b"b": b"1"}
+        assert stored_keys(hbase_table, backend) == {b"a", b"b"}
+
+
+def stored_keys(address: str, backend: Backend) -> set[bytes]:
+    """The keys of which HBase holds anything, as an operator finds them."""
+    location, _, table = parse_address(address).location.partition("/")
+    host, _, port = location.partition(":")
+    start = backend._server._names.data("store")
+    connection = happybase.Connection(host, int(port))
+    found = {row[len(start) :] for row, _ in connection.table(table).scan(row_prefix=start)}
+    connection.close()
+    return found
 
 
 def test_stores_of_one_table_do_not_see_each_other(hbase_table: str, tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ def test_memory_does_not_grow_with_the_number_of_keys(hbase_table: str) -> None:
             finally:
                 tracemalloc.stop()
 
-    small, large = peak_bytes(4000), peak_bytes(16_000)
+    small, large = peak_bytes(2000), peak_bytes(10_000)
     assert large < 1.5 * small + (1 << 20)
 
 
