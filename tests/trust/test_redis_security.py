@@ -231,3 +231,30 @@ def test_a_cluster_keeps_each_namespace_in_one_slot(private_server: Start) -> No
         for name in ("a{b}", "{}", "}{", "{words}", "é"):
             assert backend.get_many(name, [b"k"]) == {b"k": name.encode()}
         backend.put_many("words", {b"after": b"1"})
+
+
+def test_a_cluster_is_asked_again_who_is_responsible(private_server: Start) -> None:
+    config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+    one, two = (private_server("redis", config=config) for _ in range(2))
+    with redis.Redis(port=one.port) as first, redis.Redis(port=two.port) as second:
+        first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
+        second.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
+        first.execute_command("CLUSTER", "MEET", two.host, two.port)
+        # Between two that have just met it takes a moment until each knows the slots of the other.
+        address = f"redis://{one.host}:{one.port}/0?cluster=true"
+        with ckpt.open_backend(address, retry_s=60) as backend:
+            for n in range(20):
+                backend.put_many(f"space-{n}", {b"k": b"%d" % n})
+            assert len(backend.namespaces()) == 20
+            spread = {client.dbsize() > 0 for client in (first, second)}
+            assert spread == {True}
+            # A slot without keys changes hands; the handle still knows its former owner.
+            slot = first.cluster("KEYSLOT", "ckpt:{moved}:ledger")
+            backend.get_many("moved", [b"k"])
+            owner, heir = (first, second) if slot < 8192 else (second, first)
+            heir_id = heir.execute_command("CLUSTER", "MYID")
+            for client in (heir, owner):
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", heir_id)
+            backend.put_many("moved", {b"k": b"1"})
+            assert heir.exists("ckpt:{moved}:ledger") or heir.exists("ckpt:{moved}:rows:0.0")
+            assert backend.get_many("moved", [b"k"]) == {b"k": b"1"}

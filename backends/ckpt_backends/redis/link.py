@@ -161,7 +161,8 @@ class ServerLink(Link):
         super().close()
         self._drop_idle(self._connections)
         if self._sentinel is not None:
-            self._sentinel.close()
+            for client in self._sentinel.sentinels:
+                client.close()
 
 
 class ClusterLink(Link):
