@@ -17,6 +17,7 @@ from ckpt.errors import ConfigError
 _BACKLOG = 128
 _CREDENTIALS = struct.Struct("3i")
 _MAX_PATH_BYTES = 107
+_ROOT = 0
 
 
 class UnixListener:
@@ -51,7 +52,7 @@ class UnixListener:
     def may_enter(self, connection: socket.socket) -> bool:
         """Whether the other end runs as the same user, or as root, whom nothing keeps out anyway."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return _CREDENTIALS.unpack(raw)[1] in (os.geteuid(), 0)
+        return _CREDENTIALS.unpack(raw)[1] in (os.geteuid(), _ROOT)
 
     def stop(self) -> None:
         """Take no more connections and remove the socket's name, unless it is another's by now."""
@@ -105,7 +106,7 @@ def require_private_folder(folder: str) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{folder} is no folder; name another path")
     others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
-    if others_write or found.st_uid not in (os.geteuid(), 0):
+    if others_write or found.st_uid not in (os.geteuid(), _ROOT):
         raise ConfigError(
             f"others may replace what lies in {folder}; name a folder that is yours, with mode 0700"
         )

@@ -69,7 +69,7 @@ class Sidecar:
         self._service = Service(backend, max_frame_bytes=self._options.max_frame_bytes, gauges=self._gauges)
         self._changed = threading.Condition()
         self._sessions: dict[Session, threading.Thread] = {}
-        self._waiting = 0
+        self._waiting = self._inside = 0
         self._lifelines = 0
         self._alone_since = time.monotonic()
         self._ending = False
@@ -88,7 +88,7 @@ class Sidecar:
 
     def _gauges(self) -> dict[str, float]:
         with self._changed:
-            return {"connections_open": len(self._sessions) - self._waiting, "lifelines": self._lifelines}
+            return {"connections_open": self._inside, "lifelines": self._lifelines}
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -123,13 +123,11 @@ class Sidecar:
 
     def _run(self, session: Session) -> None:
         counters = self._service.counters
+        is_in = False
         try:
-            try:
-                is_lifeline = self._let_in(session)
-            finally:
-                with self._changed:
-                    self._waiting -= 1
-            counters.add(connections=1)
+            is_lifeline = session.let_in()
+            self._count_in(is_lifeline)
+            is_in = True
             if is_lifeline:
                 self._hold(session)
             else:
@@ -144,23 +142,25 @@ class Sidecar:
         finally:
             session.wire.close()
             with self._changed:
+                # Whoever is refused waits, in this sense, until it is gone: it takes no place from others.
+                self._inside -= is_in
+                self._waiting -= not is_in
                 del self._sessions[session]
                 self._changed.notify_all()
 
-    def _let_in(self, session: Session) -> bool:
-        is_lifeline = session.let_in()
+    def _count_in(self, is_lifeline: bool) -> None:
         with self._changed:
-            if len(self._sessions) - self._waiting >= self._options.max_connections:
-                raise RefusedError(
-                    Kind.UNAVAILABLE,
-                    f"the sidecar has {self._options.max_connections} connections already; close some",
-                )
             if self._ending:
                 raise RefusedError(Kind.UNAVAILABLE, "the sidecar is about to end; start it again")
-            if is_lifeline:
-                # Counted before the client is told: who has a lifeline can rely on it.
-                self._lifelines += 1
-        return is_lifeline
+            if self._inside >= self._options.max_connections:
+                raise RefusedError(
+                    Kind.UNAVAILABLE, f"the sidecar has {self._inside} connections already; close some"
+                )
+            self._inside += 1
+            self._waiting -= 1
+            # Counted before the client is told: who has a lifeline can rely on it.
+            self._lifelines += is_lifeline
+        self._service.counters.add(connections=1)
 
     def _hold(self, session: Session) -> None:
         try:
