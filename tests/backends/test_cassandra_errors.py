@@ -119,12 +119,12 @@ def test_a_store_that_is_only_read_must_be_there(cassandra_keyspace: str) -> Non
 
 def test_a_server_that_is_not_there_is_named_when_the_store_is_opened() -> None:
     port = free_port()
-    with pytest.raises(BackendUnavailableError, match=rf"127.0.0.1:{port} cannot be reached .* check that it"):
+    with pytest.raises(BackendUnavailableError, match=rf"{port} cannot be reached .* check that it runs"):
         ckpt.open_backend(f"cassandra://127.0.0.1:{port}/ckpt", timeout_s=2, retry_s=0.2)
 
 
 def test_speaking_tls_to_a_server_without_it_says_so(cassandra_keyspace: str) -> None:
-    with pytest.raises((ConfigError, BackendUnavailableError), match="TLS|cannot be reached"):
+    with pytest.raises((ConfigError, BackendUnavailableError), match=r"TLS|cannot be reached"):
         ckpt.open_backend(cassandra_keyspace, tls=True, timeout_s=3, retry_s=0)
 
 

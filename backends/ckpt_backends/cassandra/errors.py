@@ -6,7 +6,7 @@ and values are sent apart from the statements, so none of them appears there.
 
 from __future__ import annotations
 
-import ssl
+import os
 
 import cassandra
 from cassandra.cluster import NoHostAvailable
@@ -71,20 +71,27 @@ def _unreachable(error: NoHostAvailable, at: str) -> CkptError:
     for reason in reasons:
         if isinstance(reason, cassandra.AuthenticationFailed):
             return _refused(at)
-        if isinstance(reason, ssl.SSLCertVerificationError):
+        # The driver makes another error of those of TLS, and keeps only their text.
+        if "CERTIFICATE_VERIFY_FAILED" in str(reason):
             return ConfigError(
                 f"the certificate of {at} is not trusted, or is for another host; name the authority that "
                 "signed it with tls_ca="
             )
-        if isinstance(reason, ssl.SSLError):
+        if "[SSL" in str(reason):
             return ConfigError(
                 f"{at} and this client do not agree on TLS; ask with tls=true exactly where the server "
                 "speaks TLS, with tls_cert and tls_key if it asks for a certificate"
             )
-    known = {type(reason).__name__ for reason in reasons} or {"no host is up"}
+    known = {_reason(reason) for reason in reasons} or {"no host is up"}
     return NotNowError(
         f"{at} cannot be reached ({', '.join(sorted(known))}); check that it runs and can be reached"
     )
+
+
+def _reason(error: object) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return type(error).__name__
 
 
 def _refused(at: str) -> ConfigError:
