@@ -14,6 +14,7 @@ from ckpt.config import build_options
 from ckpt.registry import load_factory
 from ckpt_backends.file import FileOptions
 from ckpt_backends.fsspec import FsspecOptions
+from ckpt_backends.hbase import HBaseOptions
 from ckpt_backends.log import LogOptions
 from ckpt_backends.memory import MemoryOptions
 from ckpt_backends.redis import RedisOptions
@@ -30,9 +31,10 @@ OPTIONS = {
     "file": FileOptions,
     "log": LogOptions,
     "fsspec": FsspecOptions,
+    "hbase": HBaseOptions,
     "redis": RedisOptions,
 }
-SERVERS = {"redis"}
+SERVERS = {"hbase", "redis"}
 """Those whose capabilities are the same on every server, so that none is needed to ask."""
 
 
