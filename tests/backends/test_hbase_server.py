@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -400,3 +402,57 @@ def test_a_closed_handle_leaves_no_stamp_registered(open_handle: Callable[[], Ha
     assert other._plain._lane("n").look().running == {}
     with pytest.raises(BackendUnavailableError, match="closed"):
         one.rows()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_row_is_a_register_whatever_answers_are_lost(open_handle: Callable[[], Handle], seed: int) -> None:
+    """Writers and readers of one row at once: nobody sees a value again after one that replaced it."""
+    writers, readers = [open_handle() for _ in range(3)], [open_handle() for _ in range(2)]
+    clock = itertools.count()
+    spans: dict[bytes, tuple[int, int]] = {b"": (-1, -1)}
+    seen: list[tuple[int, int, bytes]] = []
+
+    def unreliable(handle: Handle, choose: random.Random) -> None:
+        def perhaps(method: str) -> None:
+            if method in WRITES and choose.random() < 0.15:
+                raise NotNowError("lost")
+
+        handle.requests.before = handle.requests.after = perhaps
+
+    def write(number: int) -> None:
+        unreliable(writers[number], random.Random(seed * 100 + number))
+        for n in range(25):
+            puts, value = {b"k": b"%d-%d" % (number, n), b"pad-%d" % number: b""}, b"%d-%d" % (number, n)
+            started = next(clock)
+            while True:
+                try:
+                    assert writers[number].write_plain("n", puts, [], ttl_s=None, fence=0, exclusive=False)
+                    break
+                except NotNowError:
+                    pass
+            spans[value] = (started, next(clock))
+
+    def read(number: int) -> None:
+        for n in range(60):
+            started = next(clock)
+            if n % 4:
+                value = readers[number].read_plain("n", [b"k"]).get(b"k", b"")
+            else:
+                value = readers[number].rows().get(b"k", b"")
+            seen.append((started, next(clock), value))
+
+    with ThreadPoolExecutor(5) as pool:
+        for call in [pool.submit(write, n) for n in range(3)] + [pool.submit(read, n) for n in range(2)]:
+            call.result(timeout=120)
+    final = readers[0].rows()[b"k"]
+    seen.append((next(clock), next(clock), final))
+    for started, ended, value in seen:
+        assert spans[value][0] < ended, "read before it was written"
+        replaced = [
+            other for other, (begin, end) in spans.items() if spans[value][1] < begin and end < started
+        ]
+        assert not replaced, f"{value!r} was read after {replaced[-1]!r} had replaced it"
+    for started, _, value in seen:
+        for _, earlier_end, earlier in seen:
+            if earlier_end < started:
+                assert not spans[value][1] < spans[earlier][0], "an older value came back"
