@@ -155,7 +155,7 @@ class Process:
     def kill(self) -> None:
         """kill -9."""
         self.popen.kill()
-        self.popen.communicate(timeout=60)
+        self.popen.wait(60)
 
 
 @pytest.fixture

@@ -1,0 +1,217 @@
+"""Over TCP nobody gets in without the token, and with TLS nobody in between reads or changes anything."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import ckpt
+from ckpt.cli import main
+from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt.sidecar import Door, Sidecar, SidecarClient, SidecarOptions, TcpListener
+from ckpt.sidecar.frames import MAGIC
+
+Connect = Callable[..., SidecarClient]
+TOKEN = "a token with ünïcode and spaces"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Paths of a certificate for 127.0.0.1 that signs itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "cert.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+@pytest.fixture
+def server_tls(certificate: tuple[str, str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    return context
+
+
+@pytest.fixture
+def client_tls(certificate: tuple[str, str]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificate[0])
+
+
+@pytest.fixture
+def plain() -> Iterator[Sidecar]:
+    """A sidecar on TCP with a token."""
+    door = Door(token=TOKEN.encode(), timeout_s=0.5)
+    with Sidecar(ckpt.open_backend("memory://"), TcpListener("127.0.0.1", 0), door=door) as sidecar:
+        yield sidecar
+
+
+@pytest.fixture
+def encrypted(server_tls: ssl.SSLContext) -> Iterator[Sidecar]:
+    """A sidecar on TCP with a token and TLS."""
+    door = Door(token=TOKEN.encode(), tls=server_tls, timeout_s=2)
+    options = SidecarOptions(frame_timeout_s=0.5)
+    with Sidecar(ckpt.open_backend("memory://"), TcpListener("127.0.0.1", 0), options, door=door) as sidecar:
+        yield sidecar
+
+
+def test_with_the_token_everything_works(plain: Sidecar, connect: Connect) -> None:
+    client = connect(plain, token=TOKEN)
+    rows = {b"%05d" % n: b"v" * 100 for n in range(20_000)}
+    client.commit("store", 1, rows)
+    assert dict(client.scan("store")) == rows
+
+
+@pytest.mark.parametrize("token", ["", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "x" * 1024])
+def test_without_it_nothing_does(plain: Sidecar, connect: Connect, token: str) -> None:
+    with pytest.raises(ConfigError, match="wrong token") as caught:
+        connect(plain, token=token).ping()
+    assert TOKEN not in str(caught.value)
+    with pytest.raises(ConfigError, match="wrong token"), connect(plain, token=token).lifeline():
+        pass
+    assert plain.stats()["connections"] == 0
+    assert plain.stats()["refused"] == 2
+
+
+def test_nothing_is_answered_before_the_token(plain: Sidecar) -> None:
+    with socket.create_connection(("127.0.0.1", int(plain.name.rpartition(":")[2])), 20) as silent:
+        silent.sendall(MAGIC + struct.pack("<HHH", 1, 0, 30) + b"half of it")
+        assert silent.recv(100) == b""
+
+
+def test_no_token_no_listener() -> None:
+    listener = TcpListener("127.0.0.1", 0)
+    with ckpt.open_backend("memory://") as backend, pytest.raises(ConfigError, match="needs a token"):
+        Sidecar(backend, listener)
+    listener.stop()
+
+
+def test_a_port_in_use_is_one_clear_error(plain: Sidecar) -> None:
+    with pytest.raises(ConfigError, match="cannot listen"):
+        TcpListener("127.0.0.1", int(plain.name.rpartition(":")[2]))
+
+
+def test_ipv6_has_a_name_that_a_client_understands(connect: Connect) -> None:
+    try:
+        listener = TcpListener("::1", 0)
+    except ConfigError:
+        return  # a host without IPv6 has nothing to show here
+    with Sidecar(ckpt.open_backend("memory://"), listener, door=Door(token=b"t")) as sidecar:
+        assert sidecar.name.startswith("[::1]:")
+        connect(sidecar, token="t").ping()
+
+
+def test_tls_from_end_to_end(encrypted: Sidecar, connect: Connect, client_tls: ssl.SSLContext) -> None:
+    client = connect(encrypted, token=TOKEN, tls=client_tls)
+    rows = {b"%05d" % n: b"v" * 100 for n in range(20_000)}
+    client.commit("store", 1, rows)
+    assert dict(client.scan("store", block_bytes=1 << 16)) == rows
+    with pytest.raises(ConfigError, match="wrong token"):
+        connect(encrypted, token="guess", tls=client_tls).ping()
+
+
+def test_silence_between_encrypted_frames_is_no_fault(
+    encrypted: Sidecar, connect: Connect, client_tls: ssl.SSLContext
+) -> None:
+    client = connect(encrypted, token=TOKEN, tls=client_tls)
+    client.ping()
+    with client.lifeline():
+        threading.Event().wait(1.2)  # more than twice the patience inside a frame
+        client.ping()
+        assert client.stats()["lifelines"] == 1
+        assert client.stats()["connections"] == 2
+
+
+def test_a_client_without_tls_does_not_get_through(encrypted: Sidecar, connect: Connect) -> None:
+    with pytest.raises(BackendUnavailableError):
+        connect(encrypted, token=TOKEN).ping()
+    assert encrypted.stats()["connections"] == 0
+
+
+def test_a_client_trusts_no_unknown_certificate(encrypted: Sidecar, connect: Connect) -> None:
+    with pytest.raises(BackendUnavailableError, match="certificate"):
+        connect(encrypted, token=TOKEN, tls=ssl.create_default_context()).ping()
+
+
+class TestCommand:
+    """`ckpt serve --listen`."""
+
+    def test_token_from_a_file_with_tls(
+        self,
+        serve: Callable[..., object],
+        connect: Connect,
+        tmp_path: Path,
+        certificate: tuple[str, str],
+        client_tls: ssl.SSLContext,
+    ) -> None:
+        (tmp_path / "token").write_text(f"{TOKEN}\n")
+        cert, key = certificate
+        options = ["--token-file", str(tmp_path / "token"), "--tls-cert", cert, "--tls-key", key]
+        process = serve(f"log://{tmp_path}/log", "--listen", "127.0.0.1:0", *options)
+        client = connect(process.ready(), token=TOKEN, tls=client_tls)
+        client.commit("store", 1, {b"k": b"v"})
+        process.popen.terminate()
+        assert process.end() == (0, "")
+
+    def test_token_from_the_environment(
+        self, serve: Callable[..., object], connect: Connect, tmp_path: Path
+    ) -> None:
+        process = serve(f"log://{tmp_path}/log", "--listen", "127.0.0.1:0", env={"CKPT_TOKEN": TOKEN})
+        name = process.ready()
+        connect(name, token=TOKEN).ping()
+        with pytest.raises(ConfigError, match="wrong token"):
+            connect(name).ping()
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            (["--listen", "127.0.0.1:0"], "needs a token"),
+            (["--listen", "nowhere", "--token-file", "TOKEN"], "HOST:PORT"),
+            (["--listen", "127.0.0.1:0", "--token-file", "EMPTY"], "needs a token"),
+            (["--listen", "127.0.0.1:0", "--token-file", "LONG"], "at most 1024"),
+            (["--listen", "127.0.0.1:0", "--token-file", "TOKEN", "--tls-cert", "TOKEN"], "no TLS with"),
+            (["--listen", "127.0.0.1:0", "--token-file", "TOKEN", "--tls-key", "TOKEN"], "needs --tls-cert"),
+            (["--listen", "127.0.0.1:0", "--token-file", "TOKEN", "--on-demand"], "goes without"),
+            (["--token-file", "TOKEN"], "belong to --listen"),
+        ],
+    )
+    def test_wrong_use_is_told_in_one_line(self, tmp_path: Path, options: list[str], why: str) -> None:
+        for name, text in (("TOKEN", "secret"), ("EMPTY", "\n"), ("LONG", "x" * 2000)):
+            (tmp_path / name).write_text(text)
+        args = [str(tmp_path / o) if o.isupper() else o for o in options]
+        result = CliRunner().invoke(main, ["serve", "memory://", *args], prog_name="ckpt")
+        assert result.exit_code == 2
+        assert why in result.output
+        assert result.output.count("\n") == 1
+        assert "secret" not in result.output
