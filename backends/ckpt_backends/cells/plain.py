@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 
 import msgspec
 
-from ckpt.errors import BackendUnavailableError, CkptError
+from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt.types import Changes
 from ckpt.versions import require_plain
 from ckpt_backends.cells.ledger import State
@@ -76,8 +76,11 @@ class PlainRows:
         return found
 
     def is_any(self, space: Space) -> bool:
-        """Whether the namespace holds a key that has not expired."""
-        return next(space.live_rows(b"", self._clock), None) is not None
+        """Whether the namespace holds a key that has not expired; one that is damaged counts."""
+        try:
+            return next(space.live_rows(b"", self._clock), None) is not None
+        except CorruptRecordError:
+            return True
 
     @contextmanager
     def turn(self, space: Space) -> Iterator[None]:
