@@ -10,7 +10,8 @@ import pytest
 import redis
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.backend import Backend, Compacts
+from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
 from ckpt.testing import BackendConformance, backend_machine
 from ckpt.testing.servers import server_address
 
@@ -37,6 +38,61 @@ class TestRedis(BackendConformance):
 
     def let_time_pass(self, seconds: float) -> None:
         self.clock.advance(seconds)
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    with ckpt.open_backend(server_address("redis"), prefix=prefix_of(tmp_path), grace_s=0) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client() -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(server_address("redis")) as connected:
+        yield connected
+
+
+def test_a_changed_byte_is_reported(backend: Backend, client: redis.Redis, tmp_path: Path) -> None:
+    backend.put_many("words", {b"be": b"2", b"or": b"1"})
+    backend.commit("store", 1, {b"k": b"1", b"l": b"1"})
+    for key in (f"{prefix_of(tmp_path)}:{{words}}:rows:0.0", f"{prefix_of(tmp_path)}:{{store}}:cells"):
+        field, value = min(client.hgetall(key).items())
+        client.hset(key, field, value[:-1] + bytes([value[-1] ^ 1]))
+    with pytest.raises(CorruptRecordError, match=r"key b'be' of namespace 'words' .* checksum"):
+        backend.get_many("words", [b"be"])
+    assert backend.get_many("words", [b"or"]) == {b"or": b"1"}
+    with pytest.raises(CorruptRecordError, match="key b'k' of namespace 'store'"):
+        list(backend.scan("store"))
+    assert [bad.key for bad in backend.verify()] == [b"k", b"be"]
+
+
+def test_what_a_crashed_commit_has_left_is_never_seen_and_goes(
+    backend: Backend, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Only a commit of hundreds of megabytes leaves anything: it is written in parts."""
+    for version in (1, 2):
+        backend.commit("store", version, {b"k": b"%d" % version, b"l": b"1"})
+    server = backend._server  # type: ignore[attr-defined]
+    server.write_cells("store", server.new_stamp("store", 0), {b"k": b"left", b"only left": b"left"})
+    assert dict(backend.scan("store")) == backend.get_many("store", [b"k", b"l", b"only left"])
+    backend.commit("store", 3, {b"k": b"3"})
+    assert dict(backend.scan("store")) == {b"k": b"3", b"l": b"1"}
+    backend.truncate("store", 3)
+    assert isinstance(backend, Compacts)
+    backend.compact()
+    assert dict(backend.scan("store")) == {b"k": b"3", b"l": b"1"}
+    assert client.hlen(f"{prefix_of(tmp_path)}:{{store}}:cells") == 2
+
+
+def test_who_only_reads_needs_a_store_and_writes_nothing(backend: Backend, tmp_path: Path) -> None:
+    address = f"{server_address('redis')}?prefix={prefix_of(tmp_path)}"
+    with pytest.raises(ConfigError, match="there is no store with prefix 'test-"):
+        ckpt.open_backend(address, mode="read")
+    backend.put_many("words", {b"be": b"2"})
+    with ckpt.open_backend(address, mode="read") as reader:
+        assert dict(reader.scan("words")) == {b"be": b"2"}
+        with pytest.raises(BackendUnavailableError, match="open for reading"):
+            reader.put_many("words", {b"be": b"3"})
 
 
 class TestRedisMachine(
