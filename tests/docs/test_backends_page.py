@@ -12,6 +12,7 @@ import pytest
 import ckpt
 from ckpt.config import build_options
 from ckpt.registry import load_factory
+from ckpt_backends.cassandra import CassandraOptions
 from ckpt_backends.file import FileOptions
 from ckpt_backends.fsspec import FsspecOptions
 from ckpt_backends.hbase import HBaseOptions
@@ -31,10 +32,11 @@ OPTIONS = {
     "file": FileOptions,
     "log": LogOptions,
     "fsspec": FsspecOptions,
+    "cassandra": CassandraOptions,
     "hbase": HBaseOptions,
     "redis": RedisOptions,
 }
-SERVERS = {"hbase", "redis"}
+SERVERS = {"cassandra", "hbase", "redis"}
 """Those whose capabilities are the same on every server, so that none is needed to ask."""
 
 
