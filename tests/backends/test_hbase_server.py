@@ -404,6 +404,22 @@ def test_a_closed_handle_leaves_no_stamp_registered(open_handle: Callable[[], Ha
         one.rows()
 
 
+def test_what_a_dead_writer_left_is_missing_while_others_are_busy(open_handle: Callable[[], Handle]) -> None:
+    dead, busy, reader = open_handle(), open_handle(), open_handle()
+    dead.requests.after = lose("mutateRowsTs")
+    with pytest.raises(NotNowError):
+        dead.put({b"left": b"unacknowledged"})
+    busy.fence("n", 1, exclusive=True)
+
+    def write(method: str) -> None:
+        if method == "getRowWithColumns":  # the head changes whenever it is looked at
+            assert busy.put({b"a": b"1"}, fence=1)
+
+    reader.requests.before = write
+    assert reader.read_plain("n", [b"left", b"a"]) == {}
+    assert reader.read_plain("n", [b"left", b"a"]) == reader.rows() == {b"a": b"1"}
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_row_is_a_register_whatever_answers_are_lost(open_handle: Callable[[], Handle], seed: int) -> None:
     """Writers and readers of one row at once: nobody sees a value again after one that replaced it."""

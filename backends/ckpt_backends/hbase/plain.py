@@ -218,18 +218,23 @@ class PlainRows:
         found: dict[bytes, bytes] = {}
         for at in range(0, len(keys), _READ_ROWS):
             waiting = [rows.row_of(lane.start, key) for key in keys[at : at + _READ_ROWS]]
+            dead: dict[bytes, int] = {}
             for _ in range(_LOOKS):
                 cells, raw = self._table.newest_beside(waiting, self._values.column, lane.meta, HEAD)
                 head = Head.decode(raw)
-                shown, waiting = self._shown(head, self._take_simple(lane, head, cells, found))
-                waiting += self._take(lane, shown, found)
+                shown, unclear = self._shown(head, self._take_simple(lane, head, cells, found))
+                lost = self._take(lane, shown, found)
+                # Nothing but what dead writers have left, and the same when looked at twice: nothing counts.
+                newest = {row: cells[row][0] for row in unclear}
+                waiting = lost + [row for row in unclear if dead.get(row) != newest[row]]
+                dead = {row: stamp for row, stamp in newest.items() if unclear[row]}
                 if not waiting:
                     break
-                # Something was there, and nothing that counts: unless the head has changed, that is so.
+                # Unless the head has changed, nothing that counts has come or gone meanwhile.
                 if lane.look().raw == head.raw:
-                    for row in waiting:
-                        if row in shown:
-                            raise self._lost_parts(namespace, rows.key_of(lane.start, row, shown[row][1]))
+                    if lost:
+                        key = rows.key_of(lane.start, lost[0], shown[lost[0]][1])
+                        raise self._lost_parts(namespace, key)
                     break
             else:
                 raise NotNowError(
@@ -255,7 +260,7 @@ class PlainRows:
                 asked = {row: rows.key_of(lane.start, row, rows.decode(cells[row][1])) for row in unclear}
                 again = self.read(namespace, list(asked.values()))
                 shown.update((row, (0, rows.Stored(key, again.get(key)))) for row, key in asked.items())
-            in_order = ((row, *shown[row]) for row in cells)
+            in_order = ((row, *shown[row]) for row in cells if row in shown)
             for (row, _, stored), value in self._values.whole(in_order):
                 if stored.is_tombstone:
                     continue
@@ -289,27 +294,31 @@ class PlainRows:
                 lost.append(row)
         return lost
 
-    def _shown(self, head: Head, cells: Found) -> tuple[dict[bytes, tuple[int, rows.Stored]], list[bytes]]:
-        """Of each row its newest cell that counts; and the rows that have cells, but none that counts."""
+    def _shown(
+        self, head: Head, cells: Found
+    ) -> tuple[dict[bytes, tuple[int, rows.Stored]], dict[bytes, bool]]:
+        """Of each row its newest cell that counts; and the rows that have cells, but none that counts.
+
+        For these, whether none of their cells will ever count. What was dropped is in neither.
+        """
         shown: dict[bytes, tuple[int, rows.Stored]] = {}
+        unclear: dict[bytes, bool] = {}
         below: dict[int, list[bytes]] = {}
-        for row, (stamp, raw) in cells.items():
-            if head.shows(stamp):
-                shown[row] = (stamp, rows.decode(raw))
-            else:
-                below.setdefault(min(stamp, head.next), []).append(row)
-        unclear = {row for waiting in below.values() for row in waiting}
-        while below:
-            waiting = below.pop(bound := max(below))
-            if bound <= head.floor:
-                continue
-            for row, (stamp, raw) in self._table.newest(waiting, self._values.column, bound).items():
+
+        def sort(found: Found) -> None:
+            for row, (stamp, raw) in found.items():
                 if head.shows(stamp):
                     shown[row] = (stamp, rows.decode(raw))
-                    unclear.discard(row)
-                else:
-                    below.setdefault(stamp, []).append(row)
-        return shown, list(unclear)
+                    unclear.pop(row, None)
+                elif stamp >= head.floor:
+                    unclear[row] = unclear.get(row, True) and stamp in head.hidden
+                    below.setdefault(min(stamp, head.next), []).append(row)
+
+        sort(cells)
+        while below:
+            waiting = below.pop(bound := max(below))
+            sort(self._table.newest(waiting, self._values.column, bound))
+        return shown, unclear
 
     def _lost_parts(self, namespace: str, key: bytes) -> CorruptRecordError:
         return CorruptRecordError(
