@@ -1,8 +1,8 @@
 """The provider's jar for the Spark that is installed: built once with Spark's own compiler, then found.
 
-pip's pyspark carries a Scala compiler among its jars, so a Java runtime is all that is needed: no JDK, sbt or
-Maven. The jar is cached by the hash of its sources and the exact version of Spark, because a provider compiled
-for one version of Spark must not be loaded by another.
+pip's pyspark carries a Scala compiler among its jars, so a Java runtime is all that is needed: no JDK, no
+sbt, no Maven. The jar is cached by the hash of its sources and the exact version of Spark: what was compiled
+for one version must not be loaded by another.
 
 ```
 $CKPT_CACHE/spark/ckpt-spark-4.3.0-0123456789abcdef.jar

@@ -67,7 +67,7 @@ final class Sidecar(settings: SidecarSettings) {
   private def start(): Connected = {
     val command = new ProcessBuilder(settings.python, "-m", "ckpt", "serve", "--on-demand", "-")
     val process =
-      try command.redirectError(ProcessBuilder.Redirect.INHERIT).start()
+      try command.redirectErrorStream(true).start()
       catch {
         case e: IOException =>
           throw new IOException(s"cannot start ${settings.python}: ${e.getMessage}; name the Python that has ckpt " +
@@ -93,23 +93,27 @@ final class Sidecar(settings: SidecarSettings) {
       case e: ExecutionException => throw new IOException(e.getCause.getMessage, e.getCause)
       case _: TimeoutException =>
         process.destroyForcibly()
-        throw new IOException(s"the sidecar was not ready after $ReadyWithinS s; see what the executor logged")
+        throw new IOException(s"the sidecar was not ready after $ReadyWithinS s; the executor's log has what it said")
     }
   }
 
   /** Reads until the process ends: nobody else does, and a full pipe would stop it. */
   private def readOutput(process: Process, answer: CompletableFuture[Path]): Unit = {
     val lines = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
+    var said = "nothing"
     try {
       var line = lines.readLine()
       while (line != null) {
         if (line.startsWith(Ready)) answer.complete(Path.of(line.drop(Ready.length).trim))
-        else log.info(line)
+        else {
+          log.warn(line)
+          said = line
+        }
         line = lines.readLine()
       }
       val code = process.waitFor()
-      answer.completeExceptionally(new IOException(
-        s"`${settings.python} -m ckpt serve` ended with code $code before it was ready; the executor's stderr says why"))
+      answer.completeExceptionally(
+        new IOException(s"`${settings.python} -m ckpt serve` ended with code $code and said: $said"))
     } catch {
       case e: IOException => answer.completeExceptionally(e)
     } finally lines.close()
