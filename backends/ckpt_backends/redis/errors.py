@@ -93,7 +93,9 @@ def translated(error: Exception, at: str) -> CkptError:
         return _unreachable(error, at)
     if isinstance(error, exceptions.ResponseError):
         return BackendUnavailableError(f"{at} answered with an error: {_shown(str(error))}; look at its log")
-    return NotNowError(f"{at} gave no answer that Redis would give ({type(error).__name__}); try again later")
+    return NotNowError(
+        f"{at} gave no answer that Redis would give ({type(error).__name__}); check that Redis is there"
+    )
 
 
 def _unreachable(error: Exception, at: str) -> CkptError:
