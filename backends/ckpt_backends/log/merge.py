@@ -47,10 +47,11 @@ def visible_entries(
     """Hashes, locations and layers of what a reader may see, by hash, the newest layer of each first."""
     hashes, locations = concatenate(slices, live)
     frames, inverse = np.unique(locations >> np.uint64(RECORD_BITS), return_inverse=True)
-    heads = [records.frame(int(f) << RECORD_BITS) for f in frames.tolist()]
-    shown = np.array([sight.shows(f.layer, f.sequence) for f in heads], np.bool_)[inverse]
-    layers = np.array([f.layer for f in heads], np.uint64)[inverse]
-    sequences = np.array([f.sequence for f in heads], np.uint64)[inverse]
+    # Not the frames themselves: who holds all of them holds the whole namespace in memory.
+    heads = [(f.layer, f.sequence) for f in (records.frame(int(n) << RECORD_BITS) for n in frames.tolist())]
+    shown = np.array([sight.shows(layer, sequence) for layer, sequence in heads], np.bool_)[inverse]
+    layers = np.array([layer for layer, _ in heads], np.uint64)[inverse]
+    sequences = np.array([sequence for _, sequence in heads], np.uint64)[inverse]
     hashes, locations, layers, sequences = hashes[shown], locations[shown], layers[shown], sequences[shown]
     order = np.lexsort((~sequences, ~layers, hashes))
     return hashes[order], locations[order], layers[order]
