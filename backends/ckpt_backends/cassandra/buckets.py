@@ -47,16 +47,19 @@ class Buckets:
             for start in range(0, len(group), _KEYS_TO_A_REQUEST):
                 yield partition, group[start : start + _KEYS_TO_A_REQUEST]
 
-    def named(
+    def asking(
         self, namespace: str, cql: Cql, stored: Iterable[bytes], *more: bytes, level: int | None = None
+    ) -> Iterator[Request]:
+        """Requests for the rows of those keys; `more` follows the keys in the statement."""
+        level = self._link.rows if level is None else level
+        for partition, keys in self.grouped(namespace, stored):
+            yield Request.one(cql, *partition, many(keys), *more, level=level)
+
+    def named(
+        self, namespace: str, cql: Cql, stored: Iterable[bytes], level: int | None = None
     ) -> Iterator[Row]:
         """The rows of those keys that have any."""
-        level = self._link.rows if level is None else level
-        requests = (
-            Request.one(cql, *partition, many(keys), *more, level=level)
-            for partition, keys in self.grouped(namespace, stored)
-        )
-        return chain.from_iterable(self._link.answers(requests))
+        return chain.from_iterable(self._link.answers(self.asking(namespace, cql, stored, level=level)))
 
     def scan(self, namespace: str, every: Cql, below: Cql, prefix: bytes) -> Iterator[Row]:
         """The rows with that prefix of their key, by stored key, page by page from all buckets at once."""

@@ -56,9 +56,14 @@ class Cells:
         by_bound: defaultdict[int, list[bytes]] = defaultdict(list)
         for key, bound in bounds.items():
             by_bound[bound].append(stored_key(key))
+        requests = (
+            request
+            for bound, stored_keys in by_bound.items()
+            for request in self._buckets.asking(namespace, Cql.NEWEST, stored_keys, bigint(bound))
+        )
         found: dict[bytes, tuple[int, bytes]] = {}
-        for bound, stored_keys in by_bound.items():
-            for stored, stamp, raw in self._buckets.named(namespace, Cql.NEWEST, stored_keys, bigint(bound)):
+        for rows in self._link.answers(requests):
+            for stored, stamp, raw in rows:
                 key, value = unpack_value(stored, raw)
                 found[key] = stamp, self._whole(namespace, stored, value)
         return found
