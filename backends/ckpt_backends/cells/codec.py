@@ -22,7 +22,8 @@ _FORMAT = b"\x01"
 _TOMBSTONE, _EXPIRES = 1, 2
 _PLAIN_FLAGS = b"\x00"
 _EXPIRY = struct.Struct("<BQ")
-_START = 10
+_HEAD = struct.Struct("<cQB")
+_START = _HEAD.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,18 @@ class CellCodec:
         if flags == _TOMBSTONE:
             return Cell(None)
         raise self._damaged(key, "its flags are unknown")
+
+    def value(self, key: bytes, raw: bytes, now_s: float) -> bytes | None:
+        """The value that was stored, unless it has expired or is a tombstone; or CorruptRecordError."""
+        # What nearly all rows are, in half the time of `decode`; whatever else it is, that one says.
+        if len(raw) >= _START:
+            form, check, flags = _HEAD.unpack_from(raw)
+            if form == _FORMAT and flags == 0:
+                body = raw[9:]
+                if check == xxh3_64_intdigest(body, xxh3_64_intdigest(key, self._seed)):
+                    return body[1:]
+        cell = self.decode(key, raw)
+        return cell.value if cell.is_alive(now_s) else None
 
     def _damaged(self, key: bytes, reason: str) -> CorruptRecordError:
         return CorruptRecordError(

@@ -67,12 +67,11 @@ class PlainRows:
         """The values of those keys that exist and have not expired."""
         rows = self._patience.call(lambda: self._server.read_plain(space.namespace, keys))
         now_s = self._clock()
+        value_of = space.codec.value
         found = {}
         for key in keys:
-            if key in rows:
-                cell = space.codec.decode(key, rows[key])
-                if cell.value is not None and cell.is_alive(now_s):
-                    found[key] = cell.value
+            if key in rows and (value := value_of(key, rows[key], now_s)) is not None:
+                found[key] = value
         return found
 
     def is_any(self, space: Space) -> bool:

@@ -114,9 +114,9 @@ class Space:
     def live_rows(self, prefix: bytes, now_s: Callable[[], float]) -> Iterator[tuple[bytes, bytes]]:
         """The plain rows that have not expired."""
         for key, raw in self.rows(prefix):
-            cell = self.codec.decode(key, raw)
-            if cell.value is not None and cell.is_alive(now_s()):
-                yield key, cell.value
+            value = self.codec.value(key, raw, now_s())
+            if value is not None:
+                yield key, value
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The plain rows as the server scans them."""
