@@ -110,6 +110,19 @@ def test_opening_does_not_depend_on_the_number_of_objects(objects: Any) -> None:
     assert max(costs) <= 12
 
 
+def test_many_short_lives_leave_few_runs_to_read(objects: Any) -> None:
+    for number in range(40):
+        with objects.open() as backend:
+            backend.put_many("words", {b"%d" % (number % 30): b"%d" % number})
+    assert len(objects.names("index")) < 10
+    before = Counter(objects.counts)
+    with objects.open(mode="read") as reader:
+        opening = made(objects, before)
+        assert sum(opening.values()) < 15
+        assert len(dict(reader.scan("words"))) == 30
+        assert reader.get_many("words", [b"3"]) == {b"3": b"33"}
+
+
 def test_the_index_follows_also_when_batches_are_tiny(objects: Any) -> None:
     """After a crash, so many objects and not all of them have to be read."""
     indexed = threading.Event()

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ckpt.backend import CompactionReport
-from ckpt.errors import BackendUnavailableError, CkptError
+from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt_backends.log.collect import Collector
 from ckpt_backends.log.engine import Engine, Ticket
 from ckpt_backends.log.manifest import Manifest
@@ -313,10 +313,19 @@ class Maintenance:
         engine.wait_durable(engine.everything())
         try:
             self.flush()
+            if not engine.storage.reads_are_cheap:
+                self._merge_before_leaving()
             if engine.tail.segment:
                 engine.storage.cut(engine.tail.segment, engine.tail.offset)
         except BackendUnavailableError as error:
             _log.log(_level(error), "%s was closed without an index: %s", engine.storage.address, error)
+
+    def _merge_before_leaving(self) -> None:
+        """Each run is a request for who opens the log next; a life too short for the thread adds one too."""
+        try:
+            self._merge_some()
+        except (CorruptRecordError, IndexDamagedError) as error:
+            _log.log(_level(error), "the index of %s was not merged: %s", self._engine.storage.address, error)
 
 
 def _level(error: Exception) -> int:
