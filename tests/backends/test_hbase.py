@@ -13,6 +13,7 @@ import ckpt
 from ckpt.backend import Backend
 from ckpt.config import parse_address
 from ckpt.testing import BackendConformance, ManualClock, backend_machine
+from ckpt_backends.hbase.rows import row_of
 
 _ADDRESS: list[str] = []
 
@@ -100,6 +101,39 @@ def stored_keys(address: str, backend: Backend) -> set[bytes]:
     found = {row[len(start) :] for row, _ in connection.table(table).scan(row_prefix=start)}
     connection.close()
     return found
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["simple", "in parts"])
+@pytest.mark.parametrize("key", [b"key", b"k" * 40_000], ids=["short", "long"])
+@pytest.mark.parametrize("namespace", ["words", "store"])
+def test_a_changed_byte_is_reported_with_its_key_and_hits_no_other(
+    hbase_table: str, tmp_path: Path, namespace: str, key: bytes, size: int
+) -> None:
+    with store_in(tmp_path) as backend:
+        items = {b"before": b"1", key: b"v" * size, b"other": b"2"}
+        if namespace == "words":
+            backend.put_many("words", items)
+        else:
+            backend.commit("store", 1, items)
+        change_cells(hbase_table, row_of(backend._server._names.data(namespace), key))
+        for read in (lambda: backend.get_many(namespace, [key]), lambda: list(backend.scan(namespace))):
+            with pytest.raises(ckpt.CorruptRecordError, match=namespace):
+                read()
+        assert backend.get_many(namespace, [b"before", b"other"]) == {b"before": b"1", b"other": b"2"}
+        (bad,) = backend.verify()
+        assert bad.namespace == namespace
+        assert len(key) > 1000 or bad.key == key
+
+
+def change_cells(address: str, row: bytes) -> None:
+    """Change the last byte of every cell of a row, under the timestamp it has."""
+    location, _, table = parse_address(address).location.partition("/")
+    host, _, port = location.partition(":")
+    connection = happybase.Connection(host, int(port))
+    for column, (cell, timestamp) in connection.table(table).row(row, include_timestamp=True).items():
+        changed = cell[:-1] + bytes([cell[-1] ^ 1])
+        connection.table(table).put(row, {column: changed}, timestamp=timestamp)
+    connection.close()
 
 
 def test_stores_of_one_table_do_not_see_each_other(hbase_table: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ that only compare-and-set changes, says which stamps count:
 | 4 4 | how many stamps are running, and hidden |
 | 16 each | running: stamp, handle |
 | 8 each | hidden: stamp |
+| 8 | xxh3-64 of all of it |
 
 All numbers are big-endian.
 """
@@ -30,6 +31,8 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from xxhash import xxh3_64_intdigest
+
 from ckpt.errors import CorruptRecordError
 
 HANDLE_BYTES = 8
@@ -38,6 +41,7 @@ _FORMAT = 1
 _FIXED = struct.Struct(">B8sQQQQBII")
 _RUNNING = struct.Struct(">Q8s")
 _HIDDEN = struct.Struct(">Q")
+_CHECK = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,32 +134,29 @@ class Head:
             len(self.hidden),
         )
         running = b"".join(_RUNNING.pack(stamp, handle) for stamp, handle in self.running.items())
-        return fixed + running + b"".join(map(_HIDDEN.pack, sorted(self.hidden)))
+        body = fixed + running + b"".join(map(_HIDDEN.pack, sorted(self.hidden)))
+        return body + _CHECK.pack(xxh3_64_intdigest(body))
 
     @classmethod
     def decode(cls, raw: bytes | None) -> Head:
         """The state that these bytes are; the first one for None."""
         if raw is None:
             return cls()
-        try:
-            form, _, fence, following, floor, swept, flags, running, hidden = _FIXED.unpack_from(raw)
-            if form != _FORMAT:
-                raise CorruptRecordError(
-                    "a head is in no format that this version of ckpt knows; update ckpt"
-                )
-            middle = _FIXED.size + running * _RUNNING.size
-            end = middle + hidden * _HIDDEN.size
-            if len(raw) != end:
-                raise CorruptRecordError("the head of a namespace is damaged; restore it from a copy")
-            return cls(
-                fence,
-                following,
-                floor,
-                swept,
-                bool(flags & 1),
-                dict(_RUNNING.iter_unpack(raw[_FIXED.size : middle])),
-                frozenset(stamp for (stamp,) in _HIDDEN.iter_unpack(raw[middle:end])),
-                raw,
+        body, check = raw[: -_CHECK.size], raw[-_CHECK.size :]
+        if len(body) < _FIXED.size or check != _CHECK.pack(xxh3_64_intdigest(body)) or raw[0] != _FORMAT:
+            raise CorruptRecordError(
+                "the head of a namespace (meta:plain) is damaged, or newer than this version of ckpt; "
+                "update ckpt, or restore the namespace from a copy"
             )
-        except struct.error as error:
-            raise CorruptRecordError("the head of a namespace is damaged; restore it from a copy") from error
+        _, _, fence, following, floor, swept, flags, running, _ = _FIXED.unpack_from(body)
+        middle = _FIXED.size + running * _RUNNING.size
+        return cls(
+            fence,
+            following,
+            floor,
+            swept,
+            bool(flags & 1),
+            dict(_RUNNING.iter_unpack(body[_FIXED.size : middle])),
+            frozenset(stamp for (stamp,) in _HIDDEN.iter_unpack(body[middle:])),
+            raw,
+        )

@@ -6,7 +6,7 @@ compare-and-set of the column `head`. A record that lost that race is in the row
 
 | column | bytes |
 | --- | --- |
-| `meta:head` | number of the newest record (8, big-endian), then the random names (8 each) of the newest 64 |
+| `meta:head` | xxh3-64 of the rest (8), number of the newest record (8), names (8 each) of the newest 64 |
 | `meta:r…` | random name of the record before it (8), then the record |
 """
 
@@ -17,6 +17,8 @@ import struct
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from xxhash import xxh3_64_intdigest
 
 from ckpt.errors import CorruptRecordError
 from ckpt_backends.cells.server import NotNowError
@@ -41,13 +43,16 @@ class _Head:
     def of(cls, raw: bytes | None) -> _Head:
         if raw is None:
             return cls(0, (), None)
-        if len(raw) < _NUMBER.size or (len(raw) - _NUMBER.size) % _NAME_BYTES:
-            raise CorruptRecordError("the head of a ledger is damaged; restore the namespace from a copy")
-        names = (raw[at : at + _NAME_BYTES] for at in range(_NUMBER.size, len(raw), _NAME_BYTES))
-        return cls(_NUMBER.unpack_from(raw)[0], tuple(names), raw)
+        body = raw[_NUMBER.size :]
+        if len(body) < _NUMBER.size or raw != _sealed(body):
+            raise CorruptRecordError(
+                "the head of a ledger (meta:head) is damaged; restore the namespace from a copy"
+            )
+        names = (body[at : at + _NAME_BYTES] for at in range(_NUMBER.size, len(body), _NAME_BYTES))
+        return cls(_NUMBER.unpack_from(body)[0], tuple(names), raw)
 
     def followed_by(self, name: bytes) -> bytes:
-        return _NUMBER.pack(self.number + 1) + name + b"".join(self.names[: _NAMES - 1])
+        return _sealed(_NUMBER.pack(self.number + 1) + name + b"".join(self.names[: _NAMES - 1]))
 
     def name_of(self, number: int) -> bytes | None:
         """The name of one of the newest records."""
@@ -173,6 +178,10 @@ class RowLedger:
             found[number] = cell
             number, name = number - 1, cell[:_NAME_BYTES]
         return _unbroken(found)
+
+
+def _sealed(body: bytes) -> bytes:
+    return _NUMBER.pack(xxh3_64_intdigest(body)) + body
 
 
 def _column(number: int, name: bytes) -> bytes:

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckpt.errors import CkptError, CorruptRecordError, shown_key
+from ckpt.errors import CkptError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.head import Head
@@ -33,6 +33,8 @@ from ckpt_backends.hbase.values import Values, has_large
 
 _PILED_UP = DATA_VERSIONS - 2
 """One version more is what counts, and one what is being written."""
+_NOT_WHOLE = b""
+"""What is read of a value whose parts are missing: the checksum of values will tell."""
 _READ_ROWS = 1000
 _LOOKS = 20
 
@@ -217,13 +219,14 @@ class PlainRows:
         lane = self._lane(namespace)
         found: dict[bytes, bytes] = {}
         for at in range(0, len(keys), _READ_ROWS):
-            waiting = [rows.row_of(lane.start, key) for key in keys[at : at + _READ_ROWS]]
+            asked = {rows.row_of(lane.start, key): key for key in keys[at : at + _READ_ROWS]}
+            waiting = list(asked)
             dead: dict[bytes, int] = {}
             for _ in range(_LOOKS):
                 cells, raw = self._table.newest_beside(waiting, self._values.column, lane.meta, HEAD)
                 head = Head.decode(raw)
                 shown, unclear = self._shown(head, self._take_simple(lane, head, cells, found))
-                lost = self._take(lane, shown, found)
+                lost = self._take(asked, shown, found)
                 # Nothing but what dead writers have left, and the same when looked at twice: nothing counts.
                 newest = {row: cells[row][0] for row in unclear}
                 waiting = lost + [row for row in unclear if dead.get(row) != newest[row]]
@@ -232,9 +235,7 @@ class PlainRows:
                     break
                 # Unless the head has changed, nothing that counts has come or gone meanwhile.
                 if lane.look().raw == head.raw:
-                    if lost:
-                        key = rows.key_of(lane.start, lost[0], shown[lost[0]][1])
-                        raise self._lost_parts(namespace, key)
+                    found.update((asked[row], _NOT_WHOLE) for row in lost)
                     break
             else:
                 raise NotNowError(
@@ -283,13 +284,16 @@ class PlainRows:
         return others
 
     def _take(
-        self, lane: Lane, shown: Mapping[bytes, tuple[int, rows.Stored]], found: dict[bytes, bytes]
+        self,
+        asked: Mapping[bytes, bytes],
+        shown: Mapping[bytes, tuple[int, rows.Stored]],
+        found: dict[bytes, bytes],
     ) -> list[bytes]:
         """Put the values of cells into `found`; the rows of those whose parts are not there any more."""
         lost = []
         for (row, _, stored), value in self._values.whole((row, *cell) for row, cell in shown.items()):
             if value is not None:
-                found[rows.key_of(lane.start, row, stored)] = value
+                found[asked[row]] = value
             elif stored.parts:
                 lost.append(row)
         return lost
@@ -319,12 +323,6 @@ class PlainRows:
             waiting = below.pop(bound := max(below))
             sort(self._table.newest(waiting, self._values.column, bound))
         return shown, unclear
-
-    def _lost_parts(self, namespace: str, key: bytes) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"parts of key {shown_key(key)} of namespace {namespace!r} are missing in HBase; restore it from "
-            "a copy, or delete the key"
-        )
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -12,13 +12,18 @@ With `prefix=…`, `M` and `D` stand for `m` and `d`, and the escaped prefix and
 `00 FF` for `00`, so no namespace's rows lie among another's. Rows of keys up to 30,000 bytes are in the order
 of their keys; longer ones only as far as their first 30,000 bytes.
 
-A cell begins with one byte of flags:
+A cell begins with one byte. After 0 comes the value. All other cells have a header:
 
-| flag | meaning |
+| bytes | content |
 | --- | --- |
-| 1 | a tombstone: nothing follows |
-| 2 | a longer key: its length (4 bytes, big-endian) and the key itself follow |
-| 4 | the value is in parts: their number (4) and the value's length (8) follow instead of it |
+| 1 | 1 = a tombstone, 2 = a value, 3 = a value in parts |
+| 8 | xxh3-64 of the header without these bytes |
+| 4 | length of the key, if it stands here because the row does not hold it; else 0 |
+| 4 8 | number of parts, and length of the value in them; else 0 |
+| … | the key, then the value |
+
+Numbers are big-endian. A damaged header makes the whole cell a value that nobody wrote, which the checksum of
+values then tells, with the key it belongs to.
 
 The parts lie in columns `p0`, `p1`, … of the same row and family under the same timestamp. They are written
 before the cell that names them, so who sees the cell finds them.
@@ -33,7 +38,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from ckpt.errors import CorruptRecordError
+from xxhash import xxh3_64_intdigest
 
 WHOLE_KEY_BYTES = 30_000
 INLINE_BYTES = 32 << 10
@@ -42,11 +47,10 @@ PART_BYTES = 1 << 20
 
 FoundT = TypeVar("FoundT", bound=tuple[Any, ...])
 
-_TOMBSTONE, _LONG_KEY, _PARTS = 1, 2, 4
+_SIMPLE = b"\x00"
+_TOMBSTONE, _VALUE, _PARTS = _KINDS = 1, 2, 3
+_HEADER = struct.Struct(">BQIIQ")
 _END = b"\x00\x00"
-_KEY_LENGTH = struct.Struct(">I")
-_PARTS_HEAD = struct.Struct(">IQ")
-_VALUE = b"\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Stored:
 
 def tombstone(key: bytes) -> bytes:
     """The cell of a deleted key."""
-    return _head(key, _TOMBSTONE)
+    return _head(_TOMBSTONE, key)
 
 
 def encode(key: bytes, value: bytes) -> bytes:
@@ -80,8 +84,8 @@ def encode(key: bytes, value: bytes) -> bytes:
     b'\\x002'
     """
     if len(value) > INLINE_BYTES:
-        return _head(key, _PARTS) + _PARTS_HEAD.pack(-(-len(value) // PART_BYTES), len(value))
-    return _VALUE + value if len(key) <= WHOLE_KEY_BYTES else _head(key, 0) + value
+        return _head(_PARTS, key, -(-len(value) // PART_BYTES), len(value))
+    return _SIMPLE + value if len(key) <= WHOLE_KEY_BYTES else _head(_VALUE, key) + value
 
 
 def parts(value: bytes) -> Iterator[bytes]:
@@ -91,35 +95,31 @@ def parts(value: bytes) -> Iterator[bytes]:
 
 def simple_value(row: bytes, raw: bytes, start_bytes: int) -> bytes | None:
     """The value of a cell without parts in a row that holds its whole key; None for all others."""
-    return raw[1:] if raw[:1] == _VALUE and len(row) <= start_bytes + WHOLE_KEY_BYTES else None
+    return raw[1:] if raw[:1] == _SIMPLE and len(row) <= start_bytes + WHOLE_KEY_BYTES else None
 
 
 def decode(raw: bytes) -> Stored:
-    """What a cell says; CorruptRecordError if it is none of ours."""
-    if raw[:1] == _VALUE:
+    """What a cell says. A damaged one is taken for a value, and the checksum of values will tell."""
+    if raw[:1] == _SIMPLE:
         return Stored(None, raw[1:])
-    try:
-        flags, at, key = raw[0], 1, None
-        if flags & _LONG_KEY:
-            (length,) = _KEY_LENGTH.unpack_from(raw, at)
-            at += _KEY_LENGTH.size
-            key, at = raw[at : at + length], at + length
-        if flags & _TOMBSTONE:
-            return Stored(key, None)
-        if flags & _PARTS:
-            count, value_bytes = _PARTS_HEAD.unpack_from(raw, at)
-            return Stored(key, None, count, value_bytes)
-    except (IndexError, struct.error) as error:
-        raise CorruptRecordError("a cell is shorter than it says; restore it from a copy") from error
-    if flags & ~(_TOMBSTONE | _LONG_KEY | _PARTS):
-        raise CorruptRecordError("a cell is in no format that this version of ckpt knows; update ckpt")
-    return Stored(key, raw[at:])
+    if len(raw) < _HEADER.size:
+        return Stored(None, raw)
+    kind, check, key_bytes, count, value_bytes = _HEADER.unpack_from(raw)
+    end = _HEADER.size + key_bytes
+    if kind not in _KINDS or end > len(raw) or check != _check(raw[:end]):
+        return Stored(None, raw)
+    key = raw[_HEADER.size : end] if key_bytes else None
+    return Stored(key, raw[end:] if kind == _VALUE else None, count, value_bytes)
 
 
-def _head(key: bytes, flags: int) -> bytes:
-    if len(key) <= WHOLE_KEY_BYTES:
-        return bytes([flags])
-    return bytes([flags | _LONG_KEY]) + _KEY_LENGTH.pack(len(key)) + key
+def _head(kind: int, key: bytes, count: int = 0, value_bytes: int = 0) -> bytes:
+    kept = key if len(key) > WHOLE_KEY_BYTES else b""
+    head = _HEADER.pack(kind, 0, len(kept), count, value_bytes) + kept
+    return _HEADER.pack(kind, _check(head), len(kept), count, value_bytes) + kept
+
+
+def _check(head: bytes) -> int:
+    return xxh3_64_intdigest(head[:1] + head[9:])
 
 
 class RowNames:
@@ -160,21 +160,14 @@ def row_of(start: bytes, key: bytes) -> bytes:
     return start + key[:WHOLE_KEY_BYTES] + hashlib.sha256(key).digest()
 
 
-def rows_of(start: bytes, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-    """Row to key, for every key."""
-    return {row_of(start, key): key for key in keys}
-
-
 def key_of(start: bytes, row: bytes, stored: Stored) -> bytes:
-    """The key whose cell was found in a row; CorruptRecordError if it belongs to another row."""
-    short = row[len(start) :]
-    if stored.key is None and len(short) <= WHOLE_KEY_BYTES:
-        return short
-    if stored.key is None or row_of(start, stored.key) != row:
-        raise CorruptRecordError(
-            "the cell of a long key does not belong to the row it is in; restore it from a copy"
-        )
-    return stored.key
+    """The key whose cell was found in a row.
+
+    For the damaged cell of a long key, what the row holds: under no key is its value whole.
+    """
+    if stored.key is not None and row_of(start, stored.key) == row:
+        return stored.key
+    return row[len(start) :]
 
 
 def in_key_order(start: bytes, found: Iterable[FoundT]) -> Iterator[FoundT]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckpt.errors import ConfigError, CorruptRecordError, shown_key
+from ckpt.errors import ConfigError
 from ckpt_backends.cells.server import CellServer
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.connections import Connections
@@ -17,6 +17,8 @@ from ckpt_backends.hbase.values import Values
 
 _NAME = META + b":name"
 _STAMP = META + b":stamp"
+_NOT_WHOLE = b""
+"""What is read of a cell whose parts are missing: the checksum of values will tell."""
 
 
 class HBaseServer(CellServer):
@@ -125,12 +127,13 @@ class HBaseServer(CellServer):
     def newest_cells(self, namespace: str, bounds: Mapping[bytes, int]) -> dict[bytes, tuple[int, bytes]]:
         start = self._names.data(namespace)
         by_bound: dict[int, list[bytes]] = {}
-        for key, bound in bounds.items():
-            by_bound.setdefault(bound, []).append(rows.row_of(start, key))
+        asked = {rows.row_of(start, key): key for key in bounds}
+        for row, key in asked.items():
+            by_bound.setdefault(bounds[key], []).append(row)
         found: Found = {}
-        for bound, asked in by_bound.items():
-            found.update(self._table.newest(asked, self._cells.column, bound + 1))
-        return {key: (stamp, cell) for _, key, stamp, cell in self._whole(namespace, start, found)}
+        for bound, alike in by_bound.items():
+            found.update(self._table.newest(alike, self._cells.column, bound + 1))
+        return {asked[row]: (stamp, cell) for row, _, stamp, cell in self._whole(start, found)}
 
     def scan_cells(self, namespace: str, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
         start = self._names.data(namespace)
@@ -138,7 +141,7 @@ class HBaseServer(CellServer):
         found = (
             one
             for page in self._table.scan(first, behind, self._cells.column, below=bound + 1)
-            for one in self._whole(namespace, start, {row: (stamp, raw) for row, stamp, raw in page})
+            for one in self._whole(start, {row: (stamp, raw) for row, stamp, raw in page})
         )
         for _, key, stamp, cell in rows.in_key_order(start, found):
             if key.startswith(prefix):
@@ -158,19 +161,16 @@ class HBaseServer(CellServer):
         for page in self._table.scan(start, behind, CELLS, below=through + 1, keys_only=True):
             self._table.remove([row for row, _, _ in page], CELLS, through)
 
-    def _whole(self, namespace: str, start: bytes, found: Found) -> Iterator[tuple[bytes, bytes, int, bytes]]:
+    def _whole(self, start: bytes, found: Found) -> Iterator[tuple[bytes, bytes, int, bytes]]:
         """(row, key, stamp, cell), in the same order."""
         stored = ((row, stamp, rows.decode(raw)) for row, (stamp, raw) in found.items())
         for (row, stamp, one), cell in self._cells.whole(stored):
-            key = rows.key_of(start, row, one)
-            if cell is not None:
-                yield row, key, stamp, cell
-            # Parts are removed together with the cell that names them.
-            elif row in self._table.newest([row], self._cells.column, stamp + 1):
-                raise CorruptRecordError(
-                    f"parts of key {shown_key(key)} of namespace {namespace!r} are missing in HBase; restore "
-                    "it from a copy"
-                )
+            if cell is None:
+                # Parts are removed together with the cell that names them.
+                if row not in self._table.newest([row], self._cells.column, stamp + 1):
+                    continue
+                cell = _NOT_WHOLE
+            yield row, rows.key_of(start, row, one), stamp, cell
 
     # -- life ------------------------------------------------------------------------------------
 
