@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -102,6 +104,24 @@ def test_a_scan_that_has_begun_is_not_disturbed(tmp_path: Path) -> None:
         backend.drop("store")
         seen += [row for block in blocks for row in block.rows()]
         assert seen == expected
+
+
+@pytest.mark.parametrize("read", ["scan", "scan_blocks"])
+def test_writers_do_not_wait_for_a_scan_that_looks_for_its_rows(tmp_path: Path, read: str) -> None:
+    with LogBackend(str(tmp_path)) as backend, ThreadPoolExecutor(1) as pool:
+        backend.commit("store", 1, numbered(100))
+        index = backend._engine.index
+        merge = index.layered_locations
+
+        def merge_while_another_commits(*args: Any) -> Any:
+            index.layered_locations = merge
+            pool.submit(backend.commit, "other", 1, numbered(5)).result(20)
+            return merge(*args)
+
+        index.layered_locations = merge_while_another_commits
+        seen = getattr(backend, read)("store")
+        assert sum(len(block.key_lengths) if read == "scan_blocks" else 1 for block in seen) == 100
+        assert len(list(backend.scan("other"))) == 5
 
 
 @pytest.mark.parametrize("whole", [True, False])

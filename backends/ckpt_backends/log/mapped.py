@@ -77,7 +77,10 @@ class MappedSegments(LogDirectory):
 
     def extent(self, number: int) -> int:
         with DiskErrors("read", self._segment_path(number)):
-            return os.stat(self._segment_path(number)).st_size
+            try:
+                return os.stat(self._segment_path(number)).st_size
+            except FileNotFoundError:
+                raise self._gone(number) from None
 
     def segment(self, number: int, seed: int) -> Segment:
         with self._mutex:
@@ -141,8 +144,12 @@ class MappedSegments(LogDirectory):
         with self._mutex:
             segment = self._mapped.get(number)
         if segment is not None and offset + len(FRAME_MAGIC) > len(segment.buffer):
-            self._forget_if_shorter(number, self.extent(number))
-            return self.extent(number) > offset
+            try:
+                size = self.extent(number)
+            except SegmentGoneError:
+                return True  # its writer is ahead of us and has retired it: there is something to see
+            self._forget_if_shorter(number, size)
+            return size > offset
         return segment is None or bytes(segment.buffer[offset : offset + 4]) == FRAME_MAGIC
 
     def fingerprint(self) -> object:

@@ -39,6 +39,7 @@ from ckpt_backends.log.sight import Live
 Answer = TypeVar("Answer")
 
 _SAMPLED_KEYS = 16
+_TRIES_WITHOUT_LOCK = 2
 
 
 class EngineReader(Backend):
@@ -148,10 +149,20 @@ class EngineReader(Backend):
         self, namespace: str, version: int | None, commit_id: str | None
     ) -> tuple[U64, dict[int, Segment]]:
         """Locations to read, and their segments: whoever holds these keeps them from being reused."""
-        with self._engine.lock:  # what is found is not retired before it is held
+        engine = self._engine
+        for _ in range(_TRIES_WITHOUT_LOCK):
+            live = engine.live
             locations = self._locations(namespace, version, commit_id)
-            numbers = np.unique(locations >> np.uint64(SEGMENT_SHIFT)).tolist()
-            return locations, {n: self._engine.records.segment(n) for n in numbers}
+            with engine.lock:
+                if engine.live is live:  # nothing of what was found has been retired meanwhile
+                    return locations, self._segments_of(locations)
+        with engine.lock:  # from a log that changes that fast it is found while writers wait
+            locations = self._locations(namespace, version, commit_id)
+            return locations, self._segments_of(locations)
+
+    def _segments_of(self, locations: U64) -> dict[int, Segment]:
+        numbers = np.unique(locations >> np.uint64(SEGMENT_SHIFT)).tolist()
+        return {n: self._engine.records.segment(n) for n in numbers}
 
     def _locations(self, namespace: str, version: int | None, commit_id: str | None) -> U64:
         engine = self._engine
