@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Callable
 from contextlib import closing
+from io import TextIOWrapper
 
 import click
 
@@ -150,8 +151,13 @@ def _tcp(host: str, port: int, *, encrypted: bool) -> TcpListener:
 
 
 def _log_to(path: str | None) -> None:
-    if path is None:
-        logging.basicConfig(format=_LOG_FORMAT)
-        return
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=1)
-    logging.basicConfig(format=_LOG_FORMAT, handlers=[handler])
+    handler = None if path is None else _PrivateLog(path, maxBytes=_LOG_BYTES, backupCount=1)
+    logging.basicConfig(format=_LOG_FORMAT, handlers=None if handler is None else [handler])
+
+
+class _PrivateLog(logging.handlers.RotatingFileHandler):
+    """A file that only its user can read, and never one that somebody else has put in its place."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.fdopen(os.open(self.baseFilename, flags, 0o600), "a", encoding="utf-8")

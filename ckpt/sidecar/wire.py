@@ -182,8 +182,7 @@ class Wire:
 
     def wake(self) -> None:
         """Take no more from the peer: whoever waits for a frame sees the end; what is sent still arrives."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RD)
+        self._shut(socket.SHUT_RD)
 
     def close(self, *, linger: bool = False) -> None:
         """End the connection; with `linger` the peer has a moment to read what was sent last.
@@ -193,14 +192,18 @@ class Wire:
         """
         if linger and not isinstance(self._sock, ssl.SSLSocket):
             with contextlib.suppress(OSError):
-                self._sock.shutdown(socket.SHUT_WR)
+                self._shut(socket.SHUT_WR)
                 self._allow(_LINGER_S)
                 deadline, scrap = time.monotonic() + _LINGER_S, bytearray(1 << 16)
                 while self._sock.recv_into(scrap) and time.monotonic() < deadline:
                     pass
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
+        self._shut(socket.SHUT_RDWR)
         self._sock.close()
+
+    def _shut(self, how: int) -> None:
+        # Not the method of an SSLSocket: that one would go on in plain text, with an answer under way.
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._sock, how)
 
 
 def _require_speed(deadline: float) -> None:

@@ -51,7 +51,8 @@ class TestOnDemand:
     def test_it_ends_with_its_starter_and_leaves_no_socket(self, serve: Serve, tmp_path: Path) -> None:
         process = serve(f"log://{tmp_path}/log", "--on-demand", "--grace", "0")
         name = process.ready()
-        assert stat.S_IMODE(os.stat(name).st_mode) == 0o600
+        for path in (name, f"{name}.lock", f"{name}.log"):
+            assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         assert stat.S_IMODE(os.stat(os.path.dirname(name)).st_mode) == 0o700
         process.stdin.close()
         assert process.popen.wait(30) == 0

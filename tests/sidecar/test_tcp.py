@@ -9,7 +9,9 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -162,6 +164,30 @@ def test_a_client_without_tls_does_not_get_through(encrypted: Sidecar, connect: 
 def test_a_client_trusts_no_unknown_certificate(encrypted: Sidecar, connect: Connect) -> None:
     with pytest.raises(BackendUnavailableError, match="certificate"):
         connect(encrypted, token=TOKEN, tls=ssl.create_default_context()).ping()
+
+
+def test_what_is_under_way_is_finished_encrypted(
+    encrypted: Sidecar, connect: Connect, client_tls: ssl.SSLContext
+) -> None:
+    client = connect(encrypted, token=TOKEN, tls=client_tls)
+    backend: Any = encrypted._service.backend
+    inside, go_on, commit = threading.Event(), threading.Event(), backend.commit
+
+    def slow_commit(*args: Any, **kwargs: Any) -> Any:
+        inside.set()
+        assert go_on.wait(20)
+        return commit(*args, **kwargs)
+
+    backend.commit = slow_commit
+    with ThreadPoolExecutor(2) as pool:
+        answer = pool.submit(client.commit, "store", 1, {b"k": b"v"}, commit_id="one")
+        assert inside.wait(20)
+        closing = pool.submit(encrypted.close)
+        while not encrypted._closed:
+            pass
+        go_on.set()
+        assert answer.result(20) == "one"
+        closing.result(20)
 
 
 class TestCommand:
