@@ -85,6 +85,11 @@ def test_a_table_that_would_forget_checkpoints_is_refused(
         ckpt.open_backend(f"hbase://{server[0]}:{server[1]}/{new_table}")
 
 
+def test_a_namespace_of_hbase_that_is_not_there_is_named(server: tuple[str, int]) -> None:
+    with pytest.raises(ConfigError, match="create_namespace"):
+        ckpt.open_backend(f"hbase://{server[0]}:{server[1]}/nowhere:table")
+
+
 def test_who_only_reads_makes_nothing(
     server: tuple[str, int], hbase_table: str, driver: happybase.Connection
 ) -> None:
@@ -277,7 +282,7 @@ def test_tls_with_certificates_of_both_sides(
                 assert again.get_many("words", [b"be"]) == {b"be": b"2"}
         with pytest.raises(ConfigError, match=r"certificate of .* is not trusted .* tls_ca"):
             ckpt.open_backend(address, tls=True)
-        with pytest.raises(BackendUnavailableError):
+        with pytest.raises(ckpt.CkptError, match=r"TLS connection .* asks for a certificate of the client"):
             ckpt.open_backend(address, tls=True, tls_ca=theirs)
         with pytest.raises(BackendUnavailableError):
             ckpt.open_backend(address)

@@ -25,7 +25,7 @@ _TABLE = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class HBaseBackend(CellBackend):
-    """Keeps checkpoints in one HBase table, reached through HBase's Thrift server."""
+    """Keeps checkpoints in one HBase table; a batch counts as a whole once HBase has it in its log."""
 
     scheme: ClassVar[str] = "hbase"
     capabilities = Capabilities(

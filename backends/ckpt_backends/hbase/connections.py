@@ -8,6 +8,7 @@ connection that has been idle for long, or that the server has closed, is not us
 from __future__ import annotations
 
 import importlib
+import re
 import select
 import socket
 import ssl
@@ -32,6 +33,8 @@ _BUFFER_BYTES = 64 << 10
 _IDLE_S = 30.0
 """Below the 60 seconds after which a Thrift server closes a connection by default."""
 _SHOWN_CHARACTERS = 200
+_ASKS_FOR_CERTIFICATE = "and whether it asks for a certificate of the client (tls_cert, tls_key)"
+_TLS_REFUSAL = re.compile("ALERT|WRONG_VERSION|UNSUPPORTED_PROTOCOL|NO_SHARED_CIPHER")
 _REFUSED = ("KeyValue size too large", "keyvalue.maxsize", "NoSuchColumnFamilyException", "AccessDenied")
 """What HBase says to requests that will not be accepted the next time either."""
 
@@ -214,6 +217,11 @@ class Connections:
             return AlreadyThereError(said)
         if "TableNotFoundException" in (message or ""):
             return NoTableError(f"HBase at {self.endpoint} has no such table: {said}")
+        if "NamespaceNotFoundException" in (message or ""):
+            return ConfigError(
+                f"HBase at {self.endpoint} has no such namespace for a table ({said}); make it in the HBase "
+                "shell with create_namespace, or name a table without one"
+            )
         if any(word in (message or "") for word in _REFUSED):
             return ConfigError(
                 f"HBase at {self.endpoint} refuses this request: {said}; check the table's families, its "
@@ -228,6 +236,11 @@ class Connections:
                 f"the certificate of {self.endpoint} is not trusted ({error.verify_message}); "
                 "give the authority that signed it with tls_ca"
             )
+        if isinstance(error, ssl.SSLError) and error.reason and _TLS_REFUSAL.search(error.reason):
+            return ConfigError(
+                f"{self.endpoint} refuses this TLS connection ({error.reason}); check that it speaks TLS, "
+                f"{_ASKS_FOR_CERTIFICATE}"
+            )
         if isinstance(error, TApplicationException):
             return ConfigError(
                 f"{self.endpoint} does not know a request of HBase's Thrift interface ({error}); "
@@ -239,6 +252,13 @@ class Connections:
                 "Thrift server and its region servers run, and that transport and protocol are the server's"
             )
         reason = str(error) or type(error).__name__
+        is_refused = isinstance(error, ConnectionRefusedError)
+        if self.endpoint.context is not None and isinstance(error, OSError) and not is_refused:
+            # Who refuses a client without a certificate may just hang up.
+            return NotNowError(
+                f"HBase at {self.endpoint} ended a TLS connection ({reason[:_SHOWN_CHARACTERS]}); check that "
+                f"the Thrift server runs, {_ASKS_FOR_CERTIFICATE}"
+            )
         return NotNowError(
             f"HBase at {self.endpoint} cannot be reached ({reason[:_SHOWN_CHARACTERS]}); check the "
             "address, and that the Thrift server runs"

@@ -140,9 +140,9 @@ class PlainRows:
             # It can never be written: let it not be tried again with the next batch.
             with contextlib.suppress(CkptError):
                 lane.change(lambda head, _: head.abandoned(batch.stamps))
-            self._done(lane, batch)
+            lane.used.difference_update(batch.stamps)
             raise
-        self._done(lane, batch)
+        lane.used.difference_update(batch.stamps)
         if batch.stamps[-1] in head.hidden or batch.stamps[-1] < head.floor:
             return False
         # The batch counts, whatever becomes of what it has replaced.
@@ -154,8 +154,12 @@ class PlainRows:
         """Take a stamp for the batch; whether its fence is still up."""
         is_large = has_large(batch.puts)
         with lane.turn() as head:
-            is_known = head is not None and head.fence == batch.fence and head.has_parts >= is_large
-            if is_known and lane.early is not None:
+            if (
+                lane.early is not None
+                and head is not None
+                and head.fence == batch.fence
+                and (head.has_parts or not is_large)
+            ):
                 batch.stamps, batch.was_early = [lane.early], True
                 lane.used.add(lane.early)
                 lane.early = None
@@ -206,11 +210,6 @@ class PlainRows:
             self._table.remove([rows.row_of(lane.start, key) for key in batch.deletes], family, stamp)
         if head.has_parts and batch.puts:
             self._table.remove([rows.row_of(lane.start, key) for key in batch.puts], family, stamp - 1)
-
-    @staticmethod
-    def _done(lane: Lane, batch: _Batch) -> None:
-        with lane.turn():
-            lane.used.difference_update(batch.stamps)
 
     # -- reading ---------------------------------------------------------------------------------
 
