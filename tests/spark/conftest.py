@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
 
 
 class Stream:
-    """A folder of JSON files, each of them one batch, and a query over it that can be stopped and gone on with."""
+    """A folder of JSON files, each of them one batch, and a query over it that can be stopped and resumed."""
 
     def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
         self._spark = spark
@@ -93,3 +94,160 @@ def stream_of(spark: SparkSession, tmp_path: Path) -> Any:
         return Stream(spark, tmp_path / name, schema)
 
     return make
+
+
+class Store:
+    """One open store of a provider: keys are a word and a number, values a number."""
+
+    def __init__(self, jvm: Any, store: Any, rows: Rows) -> None:
+        self._jvm, self.java, self._rows = jvm, store, rows
+
+    def put(self, word: str, number: int, value: int, family: str = "default") -> None:
+        self.java.put(self._rows.key(word, number), self._rows.value(value), family)
+
+    def merge(self, word: str, number: int, *values: int, family: str) -> None:
+        rows = self._rows.array([self._rows.value(value) for value in values])
+        self.java.mergeList(self._rows.key(word, number), rows, family)
+
+    def get(self, word: str, number: int, family: str = "default") -> int | None:
+        row = self.java.get(self._rows.key(word, number), family)
+        return None if row is None else row.getInt(0)
+
+    def values(self, word: str, number: int, family: str) -> list[int]:
+        found = self.java.valuesIterator(self._rows.key(word, number), family)
+        listed = []
+        while found.hasNext():
+            listed.append(found.next().getInt(0))
+        return listed
+
+    def remove(self, word: str, number: int, family: str = "default") -> None:
+        self.java.remove(self._rows.key(word, number), family)
+
+    def create(self, family: str, spec: Any, *, several: bool = False, internal: bool = False) -> None:
+        rows = self._rows
+        self.java.createColFamilyIfAbsent(family, rows.key_schema, rows.value_schema, spec, several, internal)
+
+    def all(self, family: str = "default") -> list[tuple[str, int, int]]:
+        """Every key and value, in the order of the store's iterator."""
+        return self.read(self.java.iterator(family))
+
+    def starting_with(self, word: str, family: str = "default") -> list[tuple[str, int, int]]:
+        return self.read(self.java.prefixScan(self._rows.prefix(word), family))
+
+    def read(self, pairs: Any) -> list[tuple[str, int, int]]:
+        listed = []
+        while pairs.hasNext():
+            pair = pairs.next()
+            key = pair.key()
+            listed.append((key.getUTF8String(0).toString(), key.getInt(1), pair.value().getInt(0)))
+        return listed
+
+    def commit(self) -> str:
+        """Commit, and the commit id that Spark would note down for the next batch."""
+        self.java.commit()
+        return str(self.java.getStateStoreCheckpointInfo().stateStoreCkptId().get())
+
+    def abort(self) -> None:
+        self.java.abort()
+
+
+class Rows:
+    """Rows in Spark's own format: what operators give to a store."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._gateway = spark.sparkContext._gateway
+        self.jvm = spark._jvm
+        types = self.jvm.org.apache.spark.sql.types
+        self.key_schema = types.StructType.fromDDL("word string, number int")
+        self.value_schema = types.StructType.fromDDL("value int")
+
+    def key(self, word: str, number: int) -> Any:
+        return self._row(self._text(word), number)
+
+    def prefix(self, word: str) -> Any:
+        return self._row(self._text(word))
+
+    def value(self, value: int) -> Any:
+        return self._row(value)
+
+    def array(self, rows: list[Any]) -> Any:
+        made = self._gateway.new_array(
+            self.jvm.org.apache.spark.sql.catalyst.expressions.UnsafeRow, len(rows)
+        )
+        for at, row in enumerate(rows):
+            made[at] = row
+        return made
+
+    def _text(self, text: str) -> Any:
+        return self.jvm.org.apache.spark.unsafe.types.UTF8String.fromString(text)
+
+    def _row(self, *fields: Any) -> Any:
+        writer = self.jvm.org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowWriter(len(fields))
+        writer.resetRowWriter()
+        for at, field in enumerate(fields):
+            writer.write(at, field)
+        return writer.getRow().copy()
+
+
+class Provider:
+    """A provider as an executor has it for one partition; another of the same place is another executor."""
+
+    def __init__(
+        self, spark: SparkSession, root: Path, *, spec: str = "none", families: bool = False
+    ) -> None:
+        self.rows = Rows(spark)
+        self.jvm = jvm = self.rows.jvm
+        self._state = jvm.org.apache.spark.sql.execution.streaming.state
+        conf = self._state.StateStoreConf(
+            spark._jsparkSession.sessionState().conf(),
+            getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty(),
+        )
+        hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+        hadoop.set("sql.streaming.runId", str(uuid.uuid4()))
+        self.java = jvm.ckpt.spark.CkptStateStoreProvider()
+        place = self._state.StateStoreId(str(root), 0, 0, "default")
+        nothing = jvm.scala.Option.empty()
+        self.java.init(
+            place,
+            self.rows.key_schema,
+            self.rows.value_schema,
+            self.spec(spec),
+            families,
+            conf,
+            hadoop,
+            False,
+            nothing,
+        )
+
+    def spec(self, kind: str) -> Any:
+        schema = self.rows.key_schema
+        if kind == "prefix":
+            return self._state.PrefixKeyScanStateEncoderSpec(schema, 1)
+        return self._state.NoPrefixKeyStateEncoderSpec(schema)
+
+    def range_spec(self) -> Any:
+        """Keys in the order of their number."""
+        ordinals = self.jvm.scala.jdk.javaapi.CollectionConverters.asScala([1]).toList()
+        return self._state.RangeKeyScanStateEncoderSpec(self.rows.key_schema, ordinals)
+
+    def open(self, version: int, commit_id: str | None = None, *, empty: bool = False) -> Store:
+        option = self.jvm.scala.Option.apply(commit_id)
+        return Store(self.jvm, self.java.getStore(version, option, False, empty), self.rows)
+
+    def read(self, version: int, commit_id: str | None = None) -> Store:
+        option = self.jvm.scala.Option.apply(commit_id)
+        return Store(self.jvm, self.java.getReadStore(version, option), self.rows)
+
+
+@pytest.fixture
+def provider_of(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    """Makes providers of one and the same store, as several executors or one after a crash have them."""
+    made: list[Provider] = []
+
+    def make(**options: Any) -> Provider:
+        made.append(Provider(spark, tmp_path / "state", **options))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.java.close()

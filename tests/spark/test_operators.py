@@ -1,4 +1,4 @@
-"""Each stateful operator, stopped and started again between batches, puts out what one batch over all would."""
+"""Each stateful operator, started anew for each batch, puts out what one batch over all rows would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 import pandas as pd
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+from pyspark.sql import functions as fn
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -63,7 +63,7 @@ def finished(stream: Any, query: Callable[[DataFrame], DataFrame], mode: str) ->
 
 def test_aggregation_with_updates(stream_of: Any) -> None:
     def query(rows: DataFrame) -> DataFrame:
-        return rows.groupBy("word").agg(F.count("*").alias("n"), F.sum("amount").alias("sum"))
+        return rows.groupBy("word").agg(fn.count("*").alias("n"), fn.sum("amount").alias("sum"))
 
     stream = stream_of("in", SCHEMA)
     newest = {row["word"]: row for row in put_out(finished(stream, query, "update"))}
@@ -72,7 +72,7 @@ def test_aggregation_with_updates(stream_of: Any) -> None:
 
 def test_complete_aggregation(stream_of: Any) -> None:
     def query(rows: DataFrame) -> DataFrame:
-        return rows.groupBy("word").agg(F.max("amount").alias("max"))
+        return rows.groupBy("word").agg(fn.max("amount").alias("max"))
 
     stream = stream_of("in", SCHEMA)
     batches = finished(stream, query, "complete")
@@ -82,8 +82,8 @@ def test_complete_aggregation(stream_of: Any) -> None:
 
 def test_appending_aggregation_with_a_watermark(stream_of: Any) -> None:
     def query(rows: DataFrame) -> DataFrame:
-        windows = rows.withWatermark("at", "1 minute").groupBy(F.window("at", "3 minutes"), "word")
-        return windows.agg(F.sum("amount").alias("sum"))
+        windows = rows.withWatermark("at", "1 minute").groupBy(fn.window("at", "3 minutes"), "word")
+        return windows.agg(fn.sum("amount").alias("sum"))
 
     stream = stream_of("in", SCHEMA)
     batches = finished(stream, query, "append")
@@ -93,8 +93,10 @@ def test_appending_aggregation_with_a_watermark(stream_of: Any) -> None:
 
 def test_windows_of_windows(stream_of: Any) -> None:
     def query(rows: DataFrame) -> DataFrame:
-        small = rows.withWatermark("at", "0 minutes").groupBy(F.window("at", "1 minute"), "word").count()
-        return small.groupBy(F.window(F.window_time("window"), "5 minutes")).agg(F.max("count").alias("most"))
+        small = rows.withWatermark("at", "0 minutes").groupBy(fn.window("at", "1 minute"), "word").count()
+        return small.groupBy(fn.window(fn.window_time("window"), "5 minutes")).agg(
+            fn.max("count").alias("most")
+        )
 
     stream = stream_of("in", SCHEMA)
     batches = finished(stream, query, "append")
@@ -129,7 +131,9 @@ def test_limit(stream_of: Any) -> None:
 def test_session_windows(stream_of: Any) -> None:
     def query(rows: DataFrame) -> DataFrame:
         watched = rows.withWatermark("at", "5 minutes")
-        return watched.groupBy(F.session_window("at", "2 minutes"), "word").agg(F.sum("amount").alias("sum"))
+        return watched.groupBy(fn.session_window("at", "2 minutes"), "word").agg(
+            fn.sum("amount").alias("sum")
+        )
 
     stream = stream_of("in", SCHEMA)
     batches = finished(stream, query, "append")
@@ -142,10 +146,10 @@ def test_stream_stream_join(stream_of: Any, how: str) -> None:
 
     def query(one: DataFrame, two: DataFrame) -> DataFrame:
         two = two.select(
-            F.col("word").alias("word2"), F.col("amount").alias("amount2"), F.col("at").alias("at2")
+            fn.col("word").alias("word2"), fn.col("amount").alias("amount2"), fn.col("at").alias("at2")
         )
         one, two = one.withWatermark("at", "1 minute"), two.withWatermark("at2", "1 minute")
-        near = F.expr("word = word2 AND at2 BETWEEN at - INTERVAL 1 MINUTE AND at + INTERVAL 1 MINUTE")
+        near = fn.expr("word = word2 AND at2 BETWEEN at - INTERVAL 1 MINUTE AND at + INTERVAL 1 MINUTE")
         return one.join(two, near, how).select("word", "amount", *([] if how == "leftSemi" else ["amount2"]))
 
     for file in range(FILES):

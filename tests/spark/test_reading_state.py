@@ -1,0 +1,58 @@
+"""State can be looked at: by Spark's own `statestore` reader, and by `ckpt`."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+import ckpt
+
+SCHEMA = "word string"
+
+
+@pytest.fixture
+def counted(stream_of: Any) -> Any:
+    """A query that counted words in two batches."""
+    stream = stream_of("in", SCHEMA)
+    for batch in ("be or not to be", "that is the question to be"):
+        stream.feed([{"word": word} for word in batch.split()])
+        stream.run(stream.stream().groupBy("word").count(), "update")
+    return stream
+
+
+def test_sparks_own_reader_sees_all_partitions(spark: SparkSession, counted: Any) -> None:
+    state = spark.read.format("statestore").load(counted.checkpoint)
+    rows = state.selectExpr("partition_id", "key.word", "value.count").collect()
+    assert {row["word"]: row["count"] for row in rows} == {
+        row["word"]: row["count"] for row in counted.rows().groupBy("word").count().collect()
+    }
+    assert len({row["partition_id"] for row in rows}) > 1
+
+
+def test_sparks_own_reader_sees_earlier_batches(spark: SparkSession, counted: Any) -> None:
+    state = spark.read.format("statestore").option("batchId", 0).load(counted.checkpoint)
+    rows = state.selectExpr("key.word", "value.count").collect()
+    assert {row["word"]: row["count"] for row in rows} == {"be": 2, "or": 1, "not": 1, "to": 1}
+
+
+def test_namespaces_say_which_query_they_belong_to(address: str, counted: Any) -> None:
+    with ckpt.open_backend(address, mode="read") as backend:
+        ours = [name for name in backend.namespaces() if counted.checkpoint.strip("/") in name]
+        versions = {name: [commit.version for commit in backend.versions(name)] for name in ours}
+    assert [name.rsplit("/", 3)[1:] for name in ours] == [["0", str(n), "default"] for n in range(3)]
+    assert set(map(tuple, versions.values())) == {(1, 2)}
+
+
+def test_a_checkpoint_that_is_deleted_begins_anew(counted: Any) -> None:
+    """Its namespaces are others: what the former life left there is never met."""
+    shutil.rmtree(counted.checkpoint)
+    counted.batches.clear()
+    counted.run(counted.stream().groupBy("word").count(), "update")
+    newest = {row["word"]: row["count"] for batch in counted.batches for row in batch}
+    assert newest == {row["word"]: row["count"] for row in counted.rows().groupBy("word").count().collect()}
