@@ -399,7 +399,7 @@ def test_a_closed_handle_leaves_no_stamp_registered(open_handle: Callable[[], Ha
         assert one.put({b"a": b"1"})
     one.close()
     assert other.put({b"a": b"2"})
-    assert other._plain._lane("n").look().running == {}
+    assert other._lanes.of("n").look().running == {}
     with pytest.raises(BackendUnavailableError, match="closed"):
         one.rows()
 

@@ -17,7 +17,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import happybase
 from happybase.connection import THRIFT_PROTOCOLS, THRIFT_TRANSPORTS
 from thriftpy2.thrift import TApplicationException, TClient
 
@@ -25,7 +24,6 @@ from ckpt.errors import BackendUnavailableError, CkptError, ConfigError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase.options import HBaseOptions, Transport
 
-assert happybase.__version__
 thrift: Any = importlib.import_module("Hbase_thrift")
 """HBase's Thrift interface as happybase has loaded it."""
 

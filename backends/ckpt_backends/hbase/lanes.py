@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from dataclasses import replace
 from ckpt.errors import CkptError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase.head import HANDLE_BYTES, Head
+from ckpt_backends.hbase.rows import RowNames
 from ckpt_backends.hbase.table import META, Table
 
 HEAD = META + b":plain"
@@ -85,6 +87,10 @@ class Lane:
                     return self._head
                 head = None
 
+    def take_back(self) -> None:
+        """Take the stamps of this handle that no batch of it has out of the head."""
+        self.change(lambda head, _: head.finished(self.unused(head)))
+
     def unused(self, head: Head) -> set[int]:
         """The stamps of this handle that no batch of it has: early ones, and those of lost answers.
 
@@ -92,3 +98,30 @@ class Lane:
         """
         self.early = None
         return {stamp for stamp, by in head.running.items() if by == self.handle and stamp not in self.used}
+
+
+class Lanes:
+    """The lanes of one handle, by namespace."""
+
+    def __init__(self, table: Table, names: RowNames, timeout_s: float) -> None:
+        self._table, self._names, self._timeout_s = table, names, timeout_s
+        self._lanes: dict[str, Lane] = {}
+        self._lock = threading.Lock()
+
+    def of(self, namespace: str) -> Lane:
+        """The lane of a namespace."""
+        with self._lock:
+            lane = self._lanes.get(namespace)
+            if lane is None:
+                meta, start = self._names.meta(namespace), self._names.data(namespace)
+                lane = self._lanes[namespace] = Lane(self._table, meta, start, self._timeout_s)
+            return lane
+
+    def close(self) -> None:
+        """Take back the stamps that were registered for nothing, as far as the server lets it."""
+        with self._lock:
+            lanes = list(self._lanes.values())
+        with contextlib.suppress(CkptError):
+            for lane in lanes:
+                if lane.early is not None:
+                    lane.take_back()

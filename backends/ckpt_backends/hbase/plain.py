@@ -18,25 +18,20 @@ makes that compare-and-set fail, so rows that arrive late are never seen.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ckpt.errors import CkptError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.head import Head
-from ckpt_backends.hbase.lanes import HEAD, Lane
-from ckpt_backends.hbase.rows import RowNames
-from ckpt_backends.hbase.table import DATA_VERSIONS, Found, Table
+from ckpt_backends.hbase.lanes import Lane, Lanes
+from ckpt_backends.hbase.plain_reading import PlainReader
+from ckpt_backends.hbase.table import DATA_VERSIONS, Table
 from ckpt_backends.hbase.values import Values, has_large
 
 _PILED_UP = DATA_VERSIONS - 2
 """One version more is what counts, and one what is being written."""
-_NOT_WHOLE = b""
-"""What is read of a value whose parts are missing: the checksum of values will tell."""
-_READ_ROWS = 1000
-_LOOKS = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -50,21 +45,19 @@ class _Batch:
     """Its stamp was registered before the batch was asked for."""
 
 
-class PlainRows:
-    """The plain rows of every namespace of one store, as one handle writes and reads them."""
+class PlainWriter:
+    """Writes the plain rows of one store for one handle."""
 
-    def __init__(self, table: Table, names: RowNames, values: Values, timeout_s: float) -> None:
-        self._table, self._names, self._values, self._timeout_s = table, names, values, timeout_s
-        self._lanes: dict[str, Lane] = {}
+    def __init__(self, table: Table, values: Values, lanes: Lanes, reader: PlainReader) -> None:
+        self._table, self._values, self._lanes, self._reader = table, values, lanes, reader
         self._failed: dict[str, _Batch] = {}
         """Batches that may be half written; of each namespace the one that has its lane."""
-        self._lock = threading.Lock()
 
     # -- fences ----------------------------------------------------------------------------------
 
     def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
         """Raise the fence; what others are writing now never counts."""
-        lane = self._lane(namespace)
+        lane = self._lanes.of(namespace)
         head = lane.change(
             lambda head, _: None if head.fence >= number else head.fenced(number, own=lane.unused(head))
         )
@@ -79,7 +72,7 @@ class PlainRows:
         copies = head.next - 1
         for page in self._table.scan(lane.start, rows.after_all(lane.start), self._values.column):
             covered = {row: (stamp, raw) for row, stamp, raw in page if not head.shows(stamp)}
-            shown, _ = self._shown(head, covered)
+            shown, _ = self._reader.shown(head, covered)
             puts, deletes = {}, []
             for (row, _, stored), value in self._values.whole((row, *cell) for row, cell in shown.items()):
                 if value is not None:
@@ -91,7 +84,7 @@ class PlainRows:
 
     def clear(self, namespace: str) -> None:
         """Drop every row: at once for readers, then in fact."""
-        lane, family = self._lane(namespace), self._values.family
+        lane, family = self._lanes.of(namespace), self._values.family
         floor = lane.change(lambda head, _: head.cleared()).floor
         behind = rows.after_all(lane.start)
         for page in self._table.scan(lane.start, behind, family, below=floor, keys_only=True):
@@ -103,7 +96,7 @@ class PlainRows:
         self, namespace: str, puts: Mapping[bytes, bytes], deletes: Sequence[bytes], fence: int
     ) -> bool:
         """Write a batch; False if another fence is up, and then nobody ever sees it."""
-        lane = self._lane(namespace)
+        lane = self._lanes.of(namespace)
         with lane.writing():
             failed = self._failed.get(namespace)
             if (
@@ -210,133 +203,3 @@ class PlainRows:
             self._table.remove([rows.row_of(lane.start, key) for key in batch.deletes], family, stamp)
         if head.has_parts and batch.puts:
             self._table.remove([rows.row_of(lane.start, key) for key in batch.puts], family, stamp - 1)
-
-    # -- reading ---------------------------------------------------------------------------------
-
-    def read(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that exist."""
-        lane = self._lane(namespace)
-        found: dict[bytes, bytes] = {}
-        for at in range(0, len(keys), _READ_ROWS):
-            asked = {rows.row_of(lane.start, key): key for key in keys[at : at + _READ_ROWS]}
-            waiting = list(asked)
-            dead: dict[bytes, int] = {}
-            for _ in range(_LOOKS):
-                cells, raw = self._table.newest_beside(waiting, self._values.column, lane.meta, HEAD)
-                head = Head.decode(raw)
-                shown, unclear = self._shown(head, self._take_simple(lane, head, cells, found))
-                lost = self._take(asked, shown, found)
-                # Nothing but what dead writers have left, and the same when looked at twice: nothing counts.
-                newest = {row: cells[row][0] for row in unclear}
-                waiting = lost + [row for row in unclear if dead.get(row) != newest[row]]
-                dead = {row: stamp for row, stamp in newest.items() if unclear[row]}
-                if not waiting:
-                    break
-                # Unless the head has changed, nothing that counts has come or gone meanwhile.
-                if lane.look().raw == head.raw:
-                    found.update((asked[row], _NOT_WHOLE) for row in lost)
-                    break
-            else:
-                raise NotNowError(
-                    f"rows of namespace {namespace!r} change faster than they are read; try again later"
-                )
-        return found
-
-    def scan(self, namespace: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Every row with this prefix in the order of keys, page by page."""
-        lane = self._lane(namespace)
-        first, behind = rows.scan_range(lane.start, prefix)
-        for _, key, value in rows.in_key_order(lane.start, self._scan(namespace, lane, first, behind)):
-            if key.startswith(prefix):
-                yield key, value
-
-    def _scan(
-        self, namespace: str, lane: Lane, first: bytes, behind: bytes
-    ) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for page in self._table.scan(first, behind, self._values.column):
-            cells = {row: (stamp, raw) for row, stamp, raw in page}
-            shown, unclear = self._shown(lane.look(), cells)
-            if unclear:
-                asked = {row: rows.key_of(lane.start, row, rows.decode(cells[row][1])) for row in unclear}
-                again = self.read(namespace, list(asked.values()))
-                shown.update((row, (0, rows.Stored(key, again.get(key)))) for row, key in asked.items())
-            in_order = ((row, *shown[row]) for row in cells if row in shown)
-            for (row, _, stored), value in self._values.whole(in_order):
-                if stored.is_tombstone:
-                    continue
-                key = rows.key_of(lane.start, row, stored)
-                if value is None:
-                    value = self.read(namespace, [key]).get(key)
-                if value is not None:
-                    yield row, key, value
-
-    @staticmethod
-    def _take_simple(lane: Lane, head: Head, cells: Found, found: dict[bytes, bytes]) -> Found:
-        """Put the values of most rows into `found` as fast as can be; the cells that need a closer look."""
-        skipped, others = len(lane.start), {}
-        for row, cell in cells.items():
-            value = rows.simple_value(row, cell[1], skipped) if head.shows(cell[0]) else None
-            if value is None:
-                others[row] = cell
-            else:
-                found[row[skipped:]] = value
-        return others
-
-    def _take(
-        self,
-        asked: Mapping[bytes, bytes],
-        shown: Mapping[bytes, tuple[int, rows.Stored]],
-        found: dict[bytes, bytes],
-    ) -> list[bytes]:
-        """Put the values of cells into `found`; the rows of those whose parts are not there any more."""
-        lost = []
-        for (row, _, stored), value in self._values.whole((row, *cell) for row, cell in shown.items()):
-            if value is not None:
-                found[asked[row]] = value
-            elif stored.parts:
-                lost.append(row)
-        return lost
-
-    def _shown(
-        self, head: Head, cells: Found
-    ) -> tuple[dict[bytes, tuple[int, rows.Stored]], dict[bytes, bool]]:
-        """Of each row its newest cell that counts; and the rows that have cells, but none that counts.
-
-        For these, whether none of their cells will ever count. What was dropped is in neither.
-        """
-        shown: dict[bytes, tuple[int, rows.Stored]] = {}
-        unclear: dict[bytes, bool] = {}
-        below: dict[int, list[bytes]] = {}
-
-        def sort(found: Found) -> None:
-            for row, (stamp, raw) in found.items():
-                if head.shows(stamp):
-                    shown[row] = (stamp, rows.decode(raw))
-                    unclear.pop(row, None)
-                elif stamp >= head.floor:
-                    unclear[row] = unclear.get(row, True) and stamp in head.hidden
-                    below.setdefault(min(stamp, head.next), []).append(row)
-
-        sort(cells)
-        while below:
-            waiting = below.pop(bound := max(below))
-            sort(self._table.newest(waiting, self._values.column, bound))
-        return shown, unclear
-
-    # -- life ------------------------------------------------------------------------------------
-
-    def _lane(self, namespace: str) -> Lane:
-        with self._lock:
-            lane = self._lanes.get(namespace)
-            if lane is None:
-                meta, start = self._names.meta(namespace), self._names.data(namespace)
-                lane = self._lanes[namespace] = Lane(self._table, meta, start, self._timeout_s)
-            return lane
-
-    def close(self) -> None:
-        """Take back the stamps that were registered for nothing, as far as the server lets it."""
-        with self._lock:
-            early = [lane for lane in self._lanes.values() if lane.early is not None]
-        with contextlib.suppress(CkptError):
-            for lane in early:
-                lane.change(lambda head, _, lane=lane: head.finished(lane.unused(head)))  # type: ignore[misc]

@@ -8,9 +8,11 @@ from ckpt.errors import ConfigError
 from ckpt_backends.cells.server import CellServer
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.connections import Connections
+from ckpt_backends.hbase.lanes import Lanes
 from ckpt_backends.hbase.ledger import RowLedger
 from ckpt_backends.hbase.options import HBaseOptions
-from ckpt_backends.hbase.plain import PlainRows
+from ckpt_backends.hbase.plain import PlainWriter
+from ckpt_backends.hbase.plain_reading import PlainReader
 from ckpt_backends.hbase.rows import RowNames
 from ckpt_backends.hbase.table import CELLS, DATA, META, Found, Table
 from ckpt_backends.hbase.values import Values
@@ -33,7 +35,10 @@ class HBaseServer(CellServer):
         self._names = RowNames(options.prefix)
         self._ledger = RowLedger(self._table)
         self._cells = Values(self._table, CELLS)
-        self._plain = PlainRows(self._table, self._names, Values(self._table, DATA), options.timeout_s)
+        self._lanes = Lanes(self._table, self._names, options.timeout_s)
+        data = Values(self._table, DATA)
+        self._reader = PlainReader(self._table, data, self._lanes)
+        self._writer = PlainWriter(self._table, data, self._lanes, self._reader)
 
     def ensure_store(self) -> None:
         """Make the table if it is not there; who only reads raises instead. May be repeated."""
@@ -75,7 +80,7 @@ class HBaseServer(CellServer):
     # -- plain rows ------------------------------------------------------------------------------
 
     def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
-        self._plain.fence(namespace, number, exclusive=exclusive)
+        self._writer.fence(namespace, number, exclusive=exclusive)
 
     def write_plain(
         self,
@@ -89,16 +94,16 @@ class HBaseServer(CellServer):
     ) -> bool:
         # HBase would show an older version of a row again when the time of the newest one is over.
         del ttl_s, exclusive
-        return self._plain.write(namespace, puts, deletes, fence)
+        return self._writer.write(namespace, puts, deletes, fence)
 
     def read_plain(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        return self._plain.read(namespace, keys)
+        return self._reader.read(namespace, keys)
 
     def scan_plain(self, namespace: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._plain.scan(namespace, prefix)
+        return self._reader.scan(namespace, prefix)
 
     def clear_plain(self, namespace: str) -> None:
-        self._plain.clear(namespace)
+        self._writer.clear(namespace)
 
     # -- cells -----------------------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class HBaseServer(CellServer):
         """Nothing is left to do: HBase has synced its write-ahead log before it acknowledged a write."""
 
     def close(self) -> None:
-        self._plain.close()
+        self._lanes.close()
         self._connections.close()
 
     def details(self) -> Mapping[str, int | float | str]:
