@@ -135,6 +135,16 @@ class ScansInBlocks(Protocol):
 
 
 @runtime_checkable
+class Breaks(Protocol):
+    """Optional: a backend that may, after a failure, refuse every write until it is opened again."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it does so now."""
+        ...
+
+
+@runtime_checkable
 class Counts(Protocol):
     """Optional: a backend that counts what it does at no cost, such as syncs or requests."""
 

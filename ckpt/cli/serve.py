@@ -13,6 +13,7 @@ from io import TextIOWrapper
 
 import click
 
+from ckpt.backend import Breaks
 from ckpt.cli.stores import address_parameter
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.registry import open_backend
@@ -92,13 +93,17 @@ def _run(address: str, listen: Callable[[], Listener], door: Door, grace_s: floa
     with (
         closing(Ending()) as ending,
         open_backend(address) as backend,
-        Sidecar(backend, listen(), door=door) as sidecar,
+        Sidecar(backend, listen(), door=door, on_broken=ending.now) as sidecar,
     ):
         if grace_s is not None:
             leave_the_terminal()
             ending.when_unneeded(sidecar, grace_s)
         click.echo(f"READY {sidecar.name}")
         ending.wait()
+        if isinstance(backend, Breaks) and backend.is_broken:
+            raise BackendUnavailableError(
+                f"{backend.address} takes no more writes since a failure; its sidecar ends, start it again"
+            )
 
 
 def _take(place: Place) -> PlaceLock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -42,6 +43,9 @@ class SidecarOptions:
 class Sidecar:
     """Serves a backend to the clients of a listener until `close`, which closes the backend, too.
 
+    `on_broken` is called, by any thread and perhaps more than once, when the backend refuses every write
+    until it is opened again: it is time to start another sidecar.
+
     Examples
     --------
     >>> import ckpt, tempfile
@@ -60,13 +64,19 @@ class Sidecar:
         options: SidecarOptions | None = None,
         *,
         door: Door | None = None,
+        on_broken: Callable[[], None] = lambda: None,
     ) -> None:
         self._door = door or Door()
         if isinstance(listener, TcpListener) and not self._door.token:
             raise ConfigError("a sidecar on TCP needs a token, or everybody could read and change the state")
         self._options = options or SidecarOptions()
         self._listener = listener
-        self._service = Service(backend, max_frame_bytes=self._options.max_frame_bytes, gauges=self._gauges)
+        self._service = Service(
+            backend,
+            max_frame_bytes=self._options.max_frame_bytes,
+            gauges=self._gauges,
+            on_broken=on_broken,
+        )
         self._changed = threading.Condition()
         self._sessions: dict[Session, threading.Thread] = {}
         self._waiting = self._inside = 0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ckpt.backend import Backend, Counts, ScansInBlocks
+from ckpt.backend import Backend, Breaks, Counts, ScansInBlocks
 from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError, shown_key
 from ckpt.sidecar.counters import Counters
 from ckpt.sidecar.frames import (
@@ -56,10 +56,12 @@ class Service:
         *,
         max_frame_bytes: int,
         gauges: Callable[[], Mapping[str, float]] = dict,
+        on_broken: Callable[[], None] = lambda: None,
     ) -> None:
         self.backend = backend
         self.counters = Counters()
         self._gauges = gauges
+        self._on_broken = on_broken
         self._room_bytes = max_frame_bytes - ID_BYTES
         self._under_way: dict[tuple[str, str], threading.Event] = {}
         self._lock = threading.Lock()
@@ -102,6 +104,12 @@ class Service:
             if groups := counts.get("durable_writes"):
                 stats["group_size"] = stats["commits"] / groups
         return stats
+
+    def note_error(self) -> None:
+        """A request has failed: say so if the backend will fail every write from now on."""
+        self.counters.add(errors=1)
+        if isinstance(self.backend, Breaks) and self.backend.is_broken:
+            self._on_broken()
 
     # -- commits ---------------------------------------------------------------------------------
 

@@ -121,5 +121,7 @@ class Session:
             self._tell(request_id, Kind.OTHER, f"{type(error).__name__} in the sidecar; its log says more")
 
     def _tell(self, request_id: int, kind: Kind, message: str) -> None:
-        self._service.counters.add(errors=1)
-        self.wire.send(frame(Status.ERROR, request_id, encode_error(kind, message)))
+        try:
+            self.wire.send(frame(Status.ERROR, request_id, encode_error(kind, message)))
+        finally:
+            self._service.note_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import ckpt
+from ckpt.cli import main
+from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
-from ckpt.sidecar import Sidecar, SidecarClient
+from ckpt.sidecar import Sidecar, SidecarClient, UnixListener
 from ckpt.sidecar.life import Place, PlaceLock, runtime_folder, take_or_find
 
 Start, Connect, Serve = Callable[..., Sidecar], Callable[..., SidecarClient], Callable[..., Any]
@@ -178,6 +182,60 @@ class TestService:
             code, errors = serve(f"log://{tmp_path}/log").end()
         assert code == 3
         assert errors.startswith("ckpt: ")
+
+
+class _SyncsFail(Disk):
+    """A disk whose segments cannot be synced any more, if told so."""
+
+    failing = False
+
+    def sync(self, fd: int) -> None:
+        if self.failing:
+            raise OSError(errno.EIO, "failing")
+        super().sync(fd)
+
+
+class TestBroken:
+    """A backend that must be opened again: the sidecar ends, and the next one goes on."""
+
+    def test_the_next_sidecar_goes_on(self, folder: Path, connect: Connect) -> None:
+        name, disk, broken = f"{folder}/s.sock", _SyncsFail(), threading.Event()
+        backend = ckpt.open_backend(f"log://{folder}/log", disk=disk)
+        with Sidecar(backend, UnixListener(name), on_broken=broken.set):
+            client = connect(name)
+            client.commit("store", 1, {b"k": b"1"}, commit_id="one")
+            with pytest.raises(ConfigError):
+                client.commit("store", 0, {})
+            assert not broken.is_set()
+            disk.failing = True
+            with pytest.raises(BackendUnavailableError):
+                client.commit("store", 2, {b"k": b"2"}, commit_id="two")
+            assert broken.wait(20)
+            with pytest.raises(BackendUnavailableError):  # also as a repeat: nobody knows if it is durable
+                client.commit("store", 2, {b"k": b"2"}, commit_id="two")
+        with Sidecar(ckpt.open_backend(f"log://{folder}/log"), UnixListener(name)):
+            assert client.commit("store", 2, {b"k": b"2"}, commit_id="two") == "two"
+            assert dict(client.scan("store")) == {b"k": b"2"}
+
+    def test_the_command_ends_so_that_it_can_be_started_again(
+        self, folder: Path, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name, disk = f"{folder}/s.sock", _SyncsFail()
+        monkeypatch.setattr("ckpt.cli.serve.open_backend", lambda a: ckpt.open_backend(a, disk=disk))
+
+        def commit() -> None:
+            while not os.path.exists(name):
+                pass
+            disk.failing = True
+            with pytest.raises(BackendUnavailableError):
+                connect(name).commit("store", 1, {b"k": b"v"})
+
+        with ThreadPoolExecutor(1) as pool:
+            committed = pool.submit(commit)
+            result = CliRunner().invoke(main, ["serve", f"log://{folder}/log", "--socket", name])
+            committed.result(20)
+        assert result.exit_code == 3
+        assert "takes no more writes" in result.output
 
 
 class TestShutdown:

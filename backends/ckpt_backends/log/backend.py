@@ -86,6 +86,11 @@ class LogBackend(EngineBackend):
             detects_corruption=True,
         )
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a sync has failed: then writes are refused until the log is opened again."""
+        return self._engine.has_failed
+
     @classmethod
     def from_address(cls, address: Address, **extra: Any) -> Self:
         """Open the log that an address names."""
