@@ -61,5 +61,5 @@ $(READY): pyproject.toml
 	@echo "setting up $(VENV) with $(PYTHON)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[redis,hbase,cassandra,s3,bench]' --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
 	@touch $@
