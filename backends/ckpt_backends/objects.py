@@ -16,9 +16,6 @@ Objects that were retired are removed `grace_s` seconds later. Two things depend
 other processes that are in the middle of something, and the meaning of "that number is free": a number may
 also be free because its object was retired and removed. So who has not looked for half of that time looks
 first. Clocks of different hosts must agree that well.
-
-Between the header of a segment and its first frame lie 16 random bytes. They tell an own object, whose
-creation seemed to fail, from another writer's with the same frames.
 """
 
 from __future__ import annotations
@@ -38,8 +35,8 @@ from ckpt_backends.log.layout import LOG_NAMES, Layout, layout_of_folder, layout
 from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader
 from ckpt_backends.log.storage import Buffers, LostRaceError, SegmentGoneError
 from ckpt_backends.object_requests import ObjectExistsError, Requests
+from ckpt_backends.object_segments import TOKEN_BYTES, StoredSegment, UnsyncedSegment
 
-_TOKEN_BYTES = 16
 _SEGMENT_NAME = re.compile(r"(\d{12})\.seg")
 _FOLDERS = ("segments", "index", "manifests")
 _MANIFEST_NAME = re.compile(r"\d{12}")
@@ -57,59 +54,10 @@ class Sizes:
     grace_s: float
 
 
-class _Unsynced(Segment):
-    """A segment that exists in memory only, and grows."""
-
-    __slots__ = ("_mutex", "_parts", "end", "first_sequence", "size")
-
-    def __init__(self, header: SegmentHeader, seed: int, size: int) -> None:
-        self.number, self.seed, self.data_start, self.retired = header.number, seed, header.data_start, False
-        self.first_sequence = header.first_sequence
-        self.size = size
-        self._mutex = threading.Lock()
-        self._parts = [header.encode(), secrets.token_bytes(_TOKEN_BYTES)]
-        self.end = self.data_start
-
-    def __getattr__(self, name: str) -> memoryview:
-        if name != "buffer":
-            raise AttributeError(name)
-        return memoryview(self.data())
-
-    def data(self) -> bytes:
-        """All of it. Nothing is copied until somebody asks, which is usually the upload."""
-        with self._mutex:
-            if len(self._parts) > 1:
-                self._parts = [b"".join(self._parts)]
-            return self._parts[0]
-
-    def write(self, buffers: Buffers, offset: int) -> None:
-        assert offset == self.end
-        # What its owner could change before it is stored is copied.
-        parts = [buffer if type(buffer) is bytes else bytes(buffer) for buffer in buffers]
-        with self._mutex:
-            self._parts += parts
-            self.end = offset + sum(map(len, parts))
-
-
-class _Stored(Segment):
-    """A segment in the store, fetched when somebody looks into it. Holding it keeps its object there."""
-
-    __slots__ = ("_fetch",)
-
-    def __init__(self, number: int, seed: int, data_start: int, fetch: Callable[[int], memoryview]) -> None:
-        self.number, self.seed, self.data_start, self.retired = number, seed, data_start, False
-        self._fetch = fetch
-
-    def __getattr__(self, name: str) -> memoryview:
-        if name != "buffer":
-            raise AttributeError(name)
-        return self._fetch(self.number)
-
-
 class ObjectStorage:
     """The log's storage on whole-object requests: many writers, each of which has seen all before it."""
 
-    data_start = HEADER_BYTES + _TOKEN_BYTES
+    data_start = HEADER_BYTES + TOKEN_BYTES
     tears = False
     reads_are_cheap = False
 
@@ -131,8 +79,8 @@ class ObjectStorage:
         self._cache_bytes, self._grace_s = sizes.cache_bytes, sizes.grace_s
         self._clock = clock
         self._mutex = threading.Lock()
-        self._unsynced: OrderedDict[int, _Unsynced] = OrderedDict()
-        self._current: _Unsynced | None = None
+        self._unsynced: OrderedDict[int, UnsyncedSegment] = OrderedDict()
+        self._current: UnsyncedSegment | None = None
         """The segment that takes appends."""
         self._cache: OrderedDict[int, memoryview] = OrderedDict()
         self._cached = 0
@@ -186,7 +134,7 @@ class ObjectStorage:
         with self._mutex:
             segment = self._unsynced.get(number) or self._alive.get(number)
             if segment is None:
-                segment = self._alive[number] = _Stored(number, seed, self.data_start, self._bytes)
+                segment = self._alive[number] = StoredSegment(number, seed, self.data_start, self._bytes)
             return segment
 
     def _bytes(self, number: int) -> memoryview:
@@ -223,7 +171,7 @@ class ObjectStorage:
             self.on_evict(oldest)
 
     def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
-        segment = _Unsynced(header, seed, max(self.segment_bytes, self.data_start + at_least))
+        segment = UnsyncedSegment(header, seed, max(self.segment_bytes, self.data_start + at_least))
         with self._mutex:
             self._unsynced[header.number] = self._current = segment
             self._alive[header.number] = segment
@@ -290,7 +238,7 @@ class ObjectStorage:
             with self._mutex:
                 del self._unsynced[segment.number]
 
-    def _upload(self, segment: _Unsynced) -> None:
+    def _upload(self, segment: UnsyncedSegment) -> None:
         if self._must_look(segment.number) and max(self._look(), default=0) >= segment.number:
             raise self._lost_race()
         started = time.monotonic()

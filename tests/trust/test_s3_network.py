@@ -160,6 +160,21 @@ def test_opening_a_store_that_does_not_answer_ends(proxy: TcpProxy, through: Ope
     through().put_many("words", {b"be": b"1"})
 
 
+@pytest.mark.parametrize("trouble", ["cut", "freeze"])
+def test_closing_ends_while_the_store_does_not_answer(
+    proxy: TcpProxy, through: Open, direct: FsspecBackend, trouble: str
+) -> None:
+    backend = through()
+    backend.claim("words")
+    backend.put_many("words", {b"be": b"1"})
+    TROUBLES[trouble](proxy)
+    assert outcome_of(backend.close) is None
+    proxy.restore()
+    assert dict(direct.scan("words")) == {b"be": b"1"}
+    direct.claim("words")
+    direct.put_many("words", {b"be": b"2"})
+
+
 @pytest.mark.parametrize("sent_bytes", [100, 3_000, 150_000, 299_000])
 def test_an_upload_that_is_cut_is_done_again_as_if_it_had_never_begun(
     proxy: TcpProxy, through: Open, direct: FsspecBackend, sent_bytes: int
