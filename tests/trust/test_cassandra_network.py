@@ -235,7 +235,7 @@ def test_a_commit_whose_answer_was_lost_is_there_once(
 def test_a_keeper_accounts_for_every_save(
     proxy: TcpProxy, through: Open, direct: ckpt.Backend, trouble: str
 ) -> None:
-    keeper = ckpt.SafeKeeper(through(retry_s=5), retry_s=2, on_result=lambda _: None)
+    keeper = ckpt.SafeKeeper(through(retry_s=3), retry_s=2, on_result=lambda _: None)
     words = keeper.namespace("words")
     acks = [words.save(f"{n}", {"n": n}) for n in range(50)]
     keeper.flush()
