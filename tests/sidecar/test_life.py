@@ -221,7 +221,8 @@ class TestBroken:
         self, folder: Path, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         name, disk = f"{folder}/s.sock", _SyncsFail()
-        monkeypatch.setattr("ckpt.cli.serve.open_backend", lambda a: ckpt.open_backend(a, disk=disk))
+        module = sys.modules["ckpt.cli.serve"]  # by its name alone one gets the command
+        monkeypatch.setattr(module, "open_backend", lambda a: ckpt.open_backend(a, disk=disk))
 
         def commit() -> None:
             while not os.path.exists(name):
