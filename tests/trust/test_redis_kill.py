@@ -15,7 +15,7 @@ import redis
 
 import ckpt
 from ckpt.dev import RedisServer, SentinelServer
-from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
 
 KEYS = [b"key-%02d" % n for n in range(20)]
 PATIENT_S = 60.0
@@ -241,6 +241,18 @@ def test_a_full_server_refuses_writes_reads_on_and_can_be_emptied(
         backend.drop("store")
         backend.put_many("words", {b"again": bytes(200_000)})
         assert backend.namespaces() == ["words"]
+
+
+def test_a_value_that_the_server_does_not_take_is_named(private_server: Callable[..., RedisServer]) -> None:
+    server = private_server("redis", config={"proto-max-bulk-len": "1mb"})
+    with ckpt.open_backend(server.address, retry_s=0) as backend:
+        with pytest.raises(UnsupportedError, match=r"key b'big' of namespace 'words' .*proto-max-bulk-len"):
+            backend.put_many("words", {b"small": b"1", b"big": bytes(2 << 20)})
+        with pytest.raises(UnsupportedError, match="key b'big' of namespace 'store'"):
+            backend.commit("store", 1, {b"big": bytes(2 << 20)})
+        assert backend.namespaces() == []
+        backend.put_many("words", {b"%d" % n: bytes(900_000) for n in range(3)})
+        assert len(backend.get_many("words", [b"0", b"1", b"2"])) == 3
 
 
 def test_a_server_that_evicts_checkpoints_is_refused(private_server: Callable[..., RedisServer]) -> None:

@@ -91,7 +91,7 @@ class Cells:
         self, namespace: str, number: int, record: bytes, stamp: int, cells: Mapping[bytes, bytes]
     ) -> bool:
         """Write cells and add the record that makes them count; neither, if the number is not the next."""
-        *early, last = self._requests.parts(namespace, _named(cells, stamp))
+        *early, last = self._requests.parts(namespace, _named(cells, stamp), _key_of)
         return all(self._add(namespace, number, stamp, part) for part in early) and self._add(
             namespace, number, stamp, last, record
         )
@@ -111,7 +111,7 @@ class Cells:
     def write(self, namespace: str, stamp: int, cells: Mapping[bytes, bytes]) -> None:
         """Write cells that nothing makes count yet."""
         ledger = self._layout.ledger(namespace)
-        for part in self._requests.parts(namespace, _named(cells, stamp)):
+        for part in self._requests.parts(namespace, _named(cells, stamp), _key_of):
             end = script(NOTE_STAMP, [ledger], [b"%d" % stamp])
             self._requests.transact(ledger, *self._put(namespace, part), end)
 
@@ -179,3 +179,7 @@ class Cells:
 def _named(cells: Mapping[bytes, bytes], stamp: int) -> dict[bytes, bytes]:
     suffix = stamp_suffix(stamp)
     return {escaped(key) + suffix: raw for key, raw in cells.items()}
+
+
+def _key_of(name: bytes) -> bytes:
+    return split_cell_name(name)[0]

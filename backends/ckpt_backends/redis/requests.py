@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -89,19 +89,21 @@ class Requests:
         assert isinstance(done, list)
         return done
 
-    def parts(self, namespace: str, items: Mapping[bytes, bytes]) -> list[Mapping[bytes, bytes]]:
+    def parts(
+        self, namespace: str, items: Mapping[bytes, bytes], key_of: Callable[[bytes], bytes] = bytes
+    ) -> list[Mapping[bytes, bytes]]:
         """The items in as few requests as Redis allows: one, unless there are hundreds of megabytes.
 
-        Raises if one is larger than the server takes.
+        Raises if one is larger than the server takes; `key_of` is how the message names it.
         """
         most = self._largest_value_bytes
         total = sum(map(len, items.values())) + sum(map(len, items))
         if total < most and total <= _LARGEST_REQUEST_BYTES:
             return [items]
-        for key, value in items.items():
-            if max(len(value), len(key)) >= most:
+        for name, value in items.items():
+            if max(len(value), len(name)) >= most:
                 raise UnsupportedError(
-                    f"key {shown_key(key)} of namespace {namespace!r} has {len(value):,} bytes, and "
+                    f"key {shown_key(key_of(name))} of namespace {namespace!r} has {len(value):,} bytes, and "
                     f"{self.at} takes less than {most:,}; split the state, or raise its proto-max-bulk-len"
                 )
         return list(in_parts(items, _LARGEST_REQUEST_BYTES))
