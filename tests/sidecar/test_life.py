@@ -23,7 +23,7 @@ from ckpt.cli import main
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar import Sidecar, SidecarClient, UnixListener
-from ckpt.sidecar.life import Place, PlaceLock, runtime_folder, take_or_find
+from ckpt.sidecar.life import Place, PlaceLock, answers, runtime_folder, take_or_find
 
 Start, Connect, Serve = Callable[..., Sidecar], Callable[..., SidecarClient], Callable[..., Any]
 
@@ -225,7 +225,7 @@ class TestBroken:
         monkeypatch.setattr(module, "open_backend", lambda a: ckpt.open_backend(a, disk=disk))
 
         def commit() -> None:
-            while not os.path.exists(name):
+            while not answers(Place(name)):
                 pass
             disk.failing = True
             with pytest.raises(BackendUnavailableError):
