@@ -227,9 +227,11 @@ class TestBroken:
         def commit() -> None:
             while not answers(Place(name)):
                 pass
+            client = connect(name)
+            client.commit("store", 1, {b"k": b"1"})
             disk.failing = True
             with pytest.raises(BackendUnavailableError):
-                connect(name).commit("store", 1, {b"k": b"v"})
+                client.commit("store", 2, {b"k": b"2"})
 
         with ThreadPoolExecutor(1) as pool:
             committed = pool.submit(commit)
