@@ -32,9 +32,11 @@ _HIGHEST_STAMP = (1 << 64) - 1
 STAMP_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Place:
     """Where the plain rows of a namespace stand: under which fence, and how often they were moved under it.
+
+    Rows only ever move to a higher place.
 
     Examples
     --------

@@ -29,7 +29,7 @@ class Rows:
         self._requests, self._layout = requests, layout
         self._places: dict[str, Place] = {}
         self._doubtful: dict[str, Place] = {}
-        """Places to which this handle has sent something that may still arrive."""
+        """The highest places to which this handle has sent something that may still arrive."""
         self._expiring: set[str] = set()
         """Namespaces in which some rows expire, as far as this handle knows."""
         self._lock = threading.Lock()
@@ -83,10 +83,12 @@ class Rows:
         with self._lock:
             doubtful = self._doubtful.get(namespace)
         if doubtful is not None:
-            if place == doubtful:
-                place = self._move(namespace, place, place.next())
+            if place <= doubtful:
+                place = self._look(namespace)
+            if place <= doubtful and place.fence == doubtful.fence:
+                place = self._move(namespace, place, doubtful.next())
             with self._lock:
-                if self._doubtful.get(namespace) == doubtful:
+                if place > doubtful and self._doubtful.get(namespace) == doubtful:
                     del self._doubtful[namespace]
         return place if place.fence == fence else None
 
@@ -140,7 +142,7 @@ class Rows:
                 answers = self._requests.transact(ledger, *commands)
             except BaseException:
                 with self._lock:
-                    self._doubtful[namespace] = place
+                    self._doubtful[namespace] = max(place, self._doubtful.get(namespace, place))
                 raise
             found, some_expire = answers[-1]
             if self._found(namespace, found) == place:
