@@ -308,6 +308,17 @@ def test_a_scan_passes_over_more_deleted_rows_than_cassandra_has_tombstones_for(
     assert backend.namespaces() == ["words"]
 
 
+@pytest.mark.parametrize("ttl_s", [0.001, 300 * 86_400, 30 * 365 * 86_400, 1e12])
+def test_any_time_to_live_is_taken(opened: Open, ttl_s: float) -> None:
+    server = opened()
+    server.register("words")
+    assert server.write_plain("words", {b"a": b"1"}, (), ttl_s=ttl_s, fence=0, exclusive=False)
+    large = {b"large": bytes(parts.INLINE_BYTES + 1)}
+    assert server.write_plain("words", large, (), ttl_s=ttl_s, fence=0, exclusive=False)
+    # Who reads decides by its own clock what has expired; the server only removes it some time later.
+    assert dict(server.scan_plain("words", b"")) == {b"a": b"1"} | large
+
+
 def test_a_namespace_is_dropped_and_filled_again_and_again(backend: ckpt.Backend) -> None:
     for turn in range(4):
         items = {b"%d" % n: b"%d" % turn for n in range(turn, 200)}

@@ -86,8 +86,10 @@ class CassandraOptions(CellOptions):
             raise ConfigError(f"buckets is a whole number from 1 to {_MOST_BUCKETS}, got {self.buckets!r}")
         if self.replication is not None and not _REPLICAS.fullmatch(self.replication):
             raise ConfigError(f"replication is a number such as 3, or dc1:3,dc2:2, got {self.replication!r}")
-        if not 1 <= self.deleted_s <= 10 * 365 * 86_400:
-            raise ConfigError(f"deleted_s is a number of seconds from 1 to ten years, got {self.deleted_s!r}")
+        if not 1 <= self.deleted_s <= 365 * 86_400:
+            raise ConfigError(
+                f"deleted_s is a number of seconds from 1 to those of a year, got {self.deleted_s!r}"
+            )
         if (self.tls_ca or self.tls_cert or self.tls_key) and not self.tls:
             raise ConfigError("tls_ca, tls_cert and tls_key need tls=true")
 

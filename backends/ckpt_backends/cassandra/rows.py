@@ -7,6 +7,7 @@ How a write keeps that is told in `fences`. A deleted key is a row that says so 
 from __future__ import annotations
 
 import math
+import random
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -30,10 +31,10 @@ from ckpt_backends.cassandra.schema import Cql
 from ckpt_backends.cells import NotNowError
 
 _ANNOUNCED_BYTES = 512 << 10
-_LONGEST_TTL_S = 20 * 365 * 86_400
-_TTL_SLACK_S = 60
-"""Cassandra removes an expired row by its own clock; who reads decides by another one, which may be
-behind."""
+_LONGEST_TTL_S = 365 * 86_400
+"""What lives longer is not removed by Cassandra, which takes no time beyond 2038; nobody sees it either."""
+_TTL_SLACK_S, _TTL_SPREAD_S = 60, 3600
+"""Cassandra removes an expired row by its own clock; that of who reads may be behind. And not all at once."""
 _TRIES = STEP // 64
 _MOST_FENCES, _MOST_TRIES = 63, _TRIES - 3
 
@@ -68,7 +69,9 @@ class Rows:
         for key, value in puts.items():
             if len(value) > INLINE_BYTES:
                 require_size(namespace, key, value)
-        lasts_s = 0 if ttl_s is None or ttl_s > _LONGEST_TTL_S else math.ceil(ttl_s) + _TTL_SLACK_S
+        lasts_s = 0
+        if ttl_s is not None and ttl_s <= _LONGEST_TTL_S:
+            lasts_s = math.ceil(ttl_s) + _TTL_SLACK_S + random.randrange(_TTL_SPREAD_S)
         changes: dict[bytes, bytes | None] = {}
         weight = 0
         gone: Iterable[tuple[bytes, bytes | None]] = ((key, None) for key in deletes)
@@ -115,7 +118,7 @@ class Rows:
         count = len(partitions)
         puts: list[list[tuple[bytes, Values]]] = [[] for _ in partitions]
         gone: list[list[tuple[bytes, Values]]] = [[] for _ in partitions]
-        for_s, forgotten_s = integer(lasts_s), integer(self._deleted_s)
+        for_s, forgotten_s = integer(lasts_s), integer(self._forgotten_s())
         for at, (key, value) in zip(stored, changes.items(), strict=True):
             bucket = bucket_of(at, count)
             if value is None:
@@ -129,6 +132,10 @@ class Rows:
             *((statement, rows) for group in puts for rows in sized(group)),
             *((Cql.PUT_FOR, rows) for group in gone for rows in sized(group)),
         ]
+
+    def _forgotten_s(self) -> int:
+        """How long a deleted row is kept: rows that were deleted together do not expire together."""
+        return self._deleted_s + random.randrange(self._deleted_s)
 
     def _write_parts(self, turn: Turn, large: Mapping[bytes, bytes], lasts_s: int) -> Iterator[Request]:
         """Durably write each large value in parts, and then what names them."""
@@ -226,7 +233,7 @@ class Rows:
         for partition, keys in self._buckets.grouped(namespace, times):
             rows: list[tuple[bytes, Values]] = []
             for key in keys:
-                raw, ttl_s = found.get(key, (GONE, self._deleted_s))
+                raw, ttl_s = found.get(key, (GONE, self._forgotten_s()))
                 rows.append((raw, (integer(ttl_s), bigint(times[key]), raw, *partition, key)))
             requests += [Request(((Cql.PUT_AT, group),), level) for group in sized(rows)]
         self._link.done(requests)
@@ -250,7 +257,7 @@ class Rows:
             Request.one(Cql.CLEAR, bigint(before), *partition, level=level)
             for partition in self._buckets.partitions(namespace)
         )
-        gone_s = integer(self._deleted_s)
+        gone_s = integer(self._forgotten_s())
         for partition, keys in self._buckets.grouped(namespace, late):
             again = [(gone_s, bigint(at), GONE, *partition, key) for key in keys]
             self._link.done([Request(((Cql.PUT_AT, again),), level)])

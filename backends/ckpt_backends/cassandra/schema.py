@@ -14,9 +14,10 @@ Columns in brackets are the partition key. No column is written both with and wi
 two take their times from different clocks: `head`, `stamps`, `record`, `fence` and `buckets` always are, the
 others never. (Records are forgotten without one; their numbers are never used again.)
 
-Deleted rows are not tombstones of Cassandra, which a scan would have to wade through: they are rows that say
-so, and expire. So a short `gc_grace_seconds` is safe for rows; for cells it is as long as deleted rows are
-remembered. With a single replica nothing can come back, and both are 0.
+Deleted rows are not tombstones of Cassandra, which a scan would have to wade through: they are rows that
+say so, and expire, not all at once. So a short `gc_grace_seconds` is safe for rows, and what expires never
+becomes a wall of tombstones either. Removed cells are tombstones. With a single replica nothing can come
+back, and their grace is 0; with several it is as long as deleted rows are remembered.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ _TABLES = {
 }
 _NEWEST_FIRST = "CLUSTERING ORDER BY (key ASC, stamp DESC)"
 _SHORT_GRACE_S = 600
-"""How long hints for replicas that are away are kept, where there are several."""
+"""How long hints for replicas that are away are kept."""
 _MOST_REPLICAS = 3
 
 
@@ -128,9 +129,9 @@ def _create(link: Link, options: CassandraOptions) -> None:
     rows = link.run(f"SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = {_quoted(link)}")
     replicas = sum(int(value) for value in rows[0][0].values() if value.isdigit())
     for table, columns in _TABLES.items():
-        grace_s = 0
-        if replicas > 1:
-            grace_s = _SHORT_GRACE_S if table in ("rows", "fences") else int(options.deleted_s)
+        grace_s = 0 if replicas == 1 else int(options.deleted_s)
+        if table in ("rows", "fences"):
+            grace_s = _SHORT_GRACE_S
         order = f"{_NEWEST_FIRST} AND " if table == "cells" else ""
         link.run(
             f"CREATE TABLE IF NOT EXISTS {{}}.{table} ({columns}) WITH {order}gc_grace_seconds = {grace_s}"
