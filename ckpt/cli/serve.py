@@ -156,7 +156,7 @@ def _tcp(host: str, port: int, *, encrypted: bool) -> TcpListener:
 
 
 def _log_to(path: str | None) -> None:
-    handler = None if path is None else _PrivateLog(path, maxBytes=_LOG_BYTES, backupCount=1)
+    handler = None if path is None else _PrivateLog(path, maxBytes=_LOG_BYTES, backupCount=1, delay=True)
     logging.basicConfig(format=_LOG_FORMAT, handlers=None if handler is None else [handler])
 
 

@@ -35,7 +35,7 @@ class Place:
 
     @property
     def lock(self) -> str:
-        """The file whose lock the living sidecar holds; it is never removed, or two could hold one each."""
+        """The file whose lock the living sidecar holds."""
         return f"{self.socket}.lock"
 
     @property
@@ -71,27 +71,41 @@ def runtime_folder() -> str:
 class PlaceLock:
     """Held by the one sidecar of a place until it closes it, or ends in any way."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
 
     @classmethod
     def take(cls, place: Place) -> Self | None:
         """The lock, or None if another process holds it."""
         require_private_folder(os.path.dirname(place.lock))
-        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return cls(descriptor)
+        while True:
+            descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_file(descriptor, place.lock):
+                    return cls(place.lock, descriptor)
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its last holder has just removed it
 
     def close(self) -> None:
-        """Give the place up."""
+        """Give the place up, and leave nothing there."""
+        with contextlib.suppress(FileNotFoundError):
+            if _is_file(self._descriptor, self._path):
+                os.unlink(self._path)
         os.close(self._descriptor)
+
+
+def _is_file(descriptor: int, path: str) -> bool:
+    """Whether the path still leads to the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def take_or_find(place: Place, timeout_s: float) -> PlaceLock | None:

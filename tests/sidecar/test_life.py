@@ -55,12 +55,12 @@ class TestOnDemand:
     def test_it_ends_with_its_starter_and_leaves_no_socket(self, serve: Serve, tmp_path: Path) -> None:
         process = serve(f"log://{tmp_path}/log", "--on-demand", "--grace", "0")
         name = process.ready()
-        for path in (name, f"{name}.lock", f"{name}.log"):
+        for path in (name, f"{name}.lock"):
             assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         assert stat.S_IMODE(os.stat(os.path.dirname(name)).st_mode) == 0o700
         process.stdin.close()
         assert process.popen.wait(30) == 0
-        assert not os.path.exists(name)
+        assert os.listdir(os.path.dirname(name)) == []
 
     def test_it_stays_while_somebody_holds_a_lifeline(
         self, serve: Serve, connect: Connect, tmp_path: Path
@@ -356,6 +356,38 @@ class TestPlace:
         again = PlaceLock.take(place)
         assert again is not None
         again.close()
+        assert os.listdir(folder) == []
+
+    def test_a_lock_that_is_given_back_while_another_takes_it_is_held_by_one(self, folder: Path) -> None:
+        place, held, most = Place(f"{folder}/s.sock"), [0], [0]
+        guard = threading.Lock()
+
+        def take_and_give_back() -> int:
+            taken = 0
+            while taken < 30:
+                if (lock := PlaceLock.take(place)) is None:
+                    continue
+                with guard:
+                    held[0] += 1
+                    most[0] = max(most[0], held[0])
+                with guard:
+                    held[0] -= 1
+                lock.close()
+                taken += 1
+            return taken
+
+        with ThreadPoolExecutor(4) as pool:
+            assert [f.result(60) for f in [pool.submit(take_and_give_back) for _ in range(4)]] == [30] * 4
+        assert most == [1]
+
+    def test_the_log_is_private_and_in_nobodys_place(self, folder: Path) -> None:
+        private_log = sys.modules["ckpt.cli.serve"]._PrivateLog
+        (folder / "target").write_text("")
+        (folder / "link").symlink_to(folder / "target")
+        with pytest.raises(OSError, match="symbolic link"):
+            private_log(str(folder / "link"))
+        private_log(str(folder / "log")).close()
+        assert stat.S_IMODE(os.stat(folder / "log").st_mode) == 0o600
 
 
 @pytest.mark.crash
