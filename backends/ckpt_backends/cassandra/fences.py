@@ -58,7 +58,7 @@ class ForwardClock:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The columns of a namespace in the table of fences, but for what is announced."""
+    """The columns of a namespace in the table of fences, but for what is announced, as `LOOK` names them."""
 
     fence: int | None = None
     settled: int | None = None
@@ -228,8 +228,7 @@ class Fences:
         return Standing(up or 0, mark or 0, intents)
 
     def settle(self, namespace: str, number: int, late: Iterable[tuple[bytes, int]]) -> None:
-        """From now on writes under this fence are admitted; what was announced under lower ones is taken
-        back."""
+        """Take back what was announced under lower fences, and admit writes under this one."""
         self._link.done(self._withdrawal(namespace, slot, at) for slot, at in late)
         place = self._names.place(namespace)
         # Its time is its number, so that it never goes down.

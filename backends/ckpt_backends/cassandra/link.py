@@ -1,8 +1,8 @@
 """One session with a cluster: every request ends in bounded time, with rows or with one CkptError.
 
 Statements are prepared when the store is opened. Values are passed as the bytes that Cassandra stores
-(`text`, `int`, `bigint`, `many` make them): binding a thousand rows through the driver's types costs as much
-as sending them.
+(`text`, `integer`, `bigint`, `many` make them): binding a thousand rows through the driver's types costs as
+much as sending them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Link:
     def __init__(
         self, cluster: Cluster, session: Session, target: CassandraTarget, options: CassandraOptions
     ):
-        self.at = f"cassandra at {','.join(f'{host}:{port}' for host, port in target.hosts)}"
+        self.at = target.at
         self.keyspace = f'"{target.keyspace}"'
         """The keyspace as it stands in statements."""
         local = options.serial_consistency == "local_serial"
@@ -241,12 +241,11 @@ def connect(target: CassandraTarget, options: CassandraOptions) -> Link:
         idle_heartbeat_timeout=options.timeout_s,
         timestamp_generator=_Timestamps(),
     )
-    at = f"cassandra at {','.join(f'{host}:{port}' for host, port in target.hosts)}"
     try:
         return Link(cluster, cluster.connect(), target, options)
     except DRIVER_ERRORS as error:
         cluster.shutdown()
-        raise translated(error, at) from error
+        raise translated(error, target.at) from error
 
 
 def _tls(options: CassandraOptions) -> ssl.SSLContext:

@@ -105,6 +105,11 @@ class CassandraTarget:
     shown: str
     """The address without the password: it opens the same store where file or environment have it."""
 
+    @property
+    def at(self) -> str:
+        """The cluster as it stands in messages."""
+        return f"cassandra at {','.join(f'{host}:{port}' for host, port in self.hosts)}"
+
 
 def read_target(address: Address, options: CassandraOptions, given: Mapping[str, object]) -> CassandraTarget:
     """What an address names; `given` are the options as they were given, from wherever.

@@ -88,15 +88,14 @@ class Rows:
         stored = tuple(changes) if max(map(len, changes)) <= LONGEST else tuple(map(stored_key, changes))
         turn = self._fences.begin(namespace, fence, stored)
         # Nothing is sent of these before the turn is admitted; they are made while it is announced.
-        batches_of_rows = self._batches(namespace, stored, changes, lasts_s)
+        batches = self._batches(namespace, stored, changes, lasts_s)
         if not self._fences.is_admitted(turn):
             return False
         try:
             large = {k: v for k, v in changes.items() if v is not None and len(v) > INLINE_BYTES}
             superseded = self._in_parts(namespace, stored) if turn.big else []
             requests = [
-                Request(((statement, rows),), self._link.rows, turn.time)
-                for statement, rows in batches_of_rows
+                Request(((statement, rows),), self._link.rows, turn.time) for statement, rows in batches
             ]
             self._link.done(chain(requests, self._write_parts(turn, large, lasts_s)) if large else requests)
             if not self._fences.finish(turn):
