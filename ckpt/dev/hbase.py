@@ -54,6 +54,7 @@ class HBaseServer(JavaServer):
             "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             "hbase.unsafe.stream.capability.enforce": "true",
             "hbase.wal.provider": "filesystem",
+            "hbase.wal.hsync": "true",
             "hbase.master.port": self._port("master"),
             "hbase.regionserver.port": self._port("regionserver"),
             "hbase.master.info.port": "-1",
