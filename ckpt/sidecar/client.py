@@ -46,7 +46,7 @@ from ckpt.sidecar.requests import (
     StatsRequest,
     TruncateRequest,
 )
-from ckpt.sidecar.wire import PeerGoneError, SlowPeerError, Wire
+from ckpt.sidecar.wire import PeerGoneError, SlowPeerError, Wire, let_the_kernel_wait
 from ckpt.types import Block, CommitId
 from ckpt.versions import Commit
 
@@ -350,7 +350,8 @@ def _open(name: str, timeout_s: float) -> socket.socket:
     if "/" in name:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.settimeout(timeout_s)
+            # With a timeout of Python's own, a queue that is full for a moment would be an error at once.
+            let_the_kernel_wait(sock, timeout_s)
             sock.connect(name)
         except BaseException:
             sock.close()

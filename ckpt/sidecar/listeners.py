@@ -14,7 +14,7 @@ import struct
 
 from ckpt.errors import ConfigError
 
-_BACKLOG = 128
+_BACKLOG = 512
 _CREDENTIALS = struct.Struct("3i")
 _MAX_PATH_BYTES = 107
 _ROOT = 0

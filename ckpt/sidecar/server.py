@@ -31,7 +31,7 @@ class SidecarOptions:
     """How long a client may be stuck inside a frame; long frames get one second more for each MiB."""
     max_connections: int = 1024
     max_waiting: int = 64
-    """Connections that have not said hello yet; what comes beyond is closed."""
+    """Connections that have not said hello yet; more are not accepted before one of them has, or was cut."""
     shutdown_s: float = 10.0
     """How long requests under way may take to finish when the sidecar is told to end."""
 
@@ -121,7 +121,8 @@ class Sidecar:
 
     def _admit(self, session: Session) -> bool:
         with self._changed:
-            if self._ending or self._waiting >= self._options.max_waiting:
+            self._changed.wait_for(lambda: self._ending or self._waiting < self._options.max_waiting)
+            if self._ending:
                 return False
             self._waiting += 1
             thread = threading.Thread(
@@ -170,6 +171,7 @@ class Sidecar:
             self._waiting -= 1
             # Counted before the client is told: who has a lifeline can rely on it.
             self._lifelines += is_lifeline
+            self._changed.notify_all()
         self._service.counters.add(connections=1)
 
     def _hold(self, session: Session) -> None:

@@ -53,11 +53,8 @@ class Wire:
         """How long one call may wait for the peer; the kernel counts, at no cost for each call."""
         if isinstance(self._sock, ssl.SSLSocket):
             self._sock.settimeout(timeout_s)
-            return
-        self._sock.settimeout(None)
-        interval = _INTERVAL.pack(int(timeout_s), max(int(timeout_s % 1 * 1e6), 1))
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            self._sock.setsockopt(socket.SOL_SOCKET, option, interval)
+        else:
+            let_the_kernel_wait(self._sock, timeout_s)
 
     def start_tls(self, context: ssl.SSLContext, timeout_s: float, *, server_name: str | None = None) -> None:
         """Encrypt what follows; with a server name as the client, without as the server."""
@@ -209,3 +206,11 @@ class Wire:
 def _require_speed(deadline: float) -> None:
     if time.monotonic() > deadline:
         raise SlowPeerError("the peer is too slow inside a frame")
+
+
+def let_the_kernel_wait(sock: socket.socket, timeout_s: float) -> None:
+    """Let calls on the socket block, each for at most that long; then they raise BlockingIOError."""
+    sock.settimeout(None)
+    interval = _INTERVAL.pack(int(timeout_s), max(int(timeout_s % 1 * 1e6), 1))
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, interval)

@@ -9,6 +9,7 @@ import stat
 import struct
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -252,18 +253,28 @@ def test_silence_between_frames_is_no_fault(sidecar: Sidecar, raw: OpenRaw) -> N
     assert connection.answer()[:2] == (0, 5)
 
 
-def test_who_says_nothing_holds_no_place_for_others(folder: Path, connect: Connect, raw: OpenRaw) -> None:
+def test_who_says_nothing_holds_no_place_for_long(folder: Path, connect: Connect, raw: OpenRaw) -> None:
     with Sidecar(
         ckpt.open_backend("memory://"),
         UnixListener(str(folder / "s")),
         SidecarOptions(max_waiting=2),
-        door=Door(timeout_s=0.2),
+        door=Door(timeout_s=0.5),
     ) as sidecar:
-        silent = [raw(sidecar, hello=None) for _ in range(2)]
-        surplus = raw(sidecar, hello=None)
-        assert surplus.ends()
-        assert all(connection.ends() for connection in silent)
+        silent = [raw(sidecar, hello=None) for _ in range(5)]
         connect(sidecar).ping()
+        assert all(connection.ends() for connection in silent)
+
+
+def test_a_crowd_that_comes_at_once_is_let_in(start: Start, connect: Connect) -> None:
+    client = connect(start(max_waiting=4))
+    together = threading.Barrier(100)
+
+    def ping(_: int) -> None:
+        together.wait(30)
+        client.ping()
+
+    with ThreadPoolExecutor(100) as pool:
+        list(pool.map(ping, range(100)))
 
 
 def test_connections_are_bounded(start: Start, connect: Connect, raw: OpenRaw) -> None:
