@@ -4,7 +4,7 @@
 itself is Scala, in `jvm`, and talks to the sidecar of its host (`ckpt.sidecar`).
 """
 
-from ckpt.spark.configure import Reach, configure, session_settings
 from ckpt.spark.jar import provider_jar
+from ckpt.spark.settings import Reach, configure, session_settings
 
 __all__ = ["Reach", "configure", "provider_jar", "session_settings"]

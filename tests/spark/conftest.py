@@ -7,16 +7,15 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
-
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StreamingQuery
-
 import ckpt.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 SHUFFLE_PARTITIONS = 3
 
@@ -30,8 +29,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores, as small as Spark gets."""
+    sql = pytest.importorskip("pyspark.sql", reason="Spark is not installed: pip install 'ckpt[spark]'")
     builder = (
-        SparkSession.builder.master("local[2]")
+        sql.SparkSession.builder.master("local[2]")
         .appName("ckpt")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

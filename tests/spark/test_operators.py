@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
 import pandas as pd
 from pyspark.sql import DataFrame, Row

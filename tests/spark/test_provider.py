@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.base import PySparkException

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
 from pyspark.sql import SparkSession
 
