@@ -226,6 +226,7 @@ def s3_arguments(arguments: Mapping[str, Any], timeout_s: float) -> dict[str, An
         # and to check arguments that are right by construction.
         "user_agent": "ckpt",
         "parameter_validation": False,
+        **(_no_extra_checksums() if endpoint is not None else {}),
         **(arguments.get("config_kwargs") or {}),
     }
     AioConfig(**config)  # raises TypeError for what botocore does not know
@@ -234,6 +235,15 @@ def s3_arguments(arguments: Mapping[str, Any], timeout_s: float) -> dict[str, An
     # To read the description of the S3 API takes ten times as long as all the rest.
     session.register_component("data_loader", _api_descriptions())
     return {"session": session, **given, "config_kwargs": config}
+
+
+def _no_extra_checksums() -> dict[str, str]:
+    """For stores other than Amazon's: many refuse the checksums that Amazon has added to its protocol.
+
+    The signature covers what is sent in the clear, TLS the rest, and every frame has checksums of its own.
+    """
+    names = ("request_checksum_calculation", "response_checksum_validation")
+    return {name: "when_required" for name in names if name in AioConfig.OPTION_DEFAULTS}
 
 
 @functools.cache
