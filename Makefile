@@ -15,6 +15,7 @@ READY := $(VENV)/.ready
 ROUNDS ?= 1000
 TESTS ?= tests
 ARGS ?=
+COMMA := ,
 
 .PHONY: help demo test lint format bench crash clean servers
 
@@ -39,8 +40,12 @@ format: $(READY)  ## format the code and fix what ruff can fix
 bench: servers  ## time the backends and the SafeKeeper beside their peers
 	@$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only --benchmark-group-by=group $(ARGS)
 
-crash: $(READY)  ## kill -9 a writer ROUNDS times (default 1000) and check every acknowledged save
+crash: $(READY)  ## kill -9 a writer ROUNDS times (default 1000), or with SERVERS=redis,… servers under load
+ifdef SERVERS
+	@CKPT_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=0 -k "$(subst $(COMMA), or ,$(SERVERS))" tests/trust/test_*_kill.py $(ARGS)
+else
 	@$(BIN)/python -m ckpt.testing.crash --rounds $(ROUNDS) $(ARGS)
+endif
 
 # What cannot be installed is one line; the tests that need it are skipped with the reason, except in CI.
 servers: $(READY)

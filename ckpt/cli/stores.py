@@ -54,9 +54,12 @@ def require_namespace(backend: Backend, namespace: str) -> str:
 
 
 def require_two_stores(source: str, target: str) -> None:
-    """Refuse to copy a store onto itself, whatever the options and however its path is written."""
+    """Refuse to copy a store onto itself, however its path is written.
+
+    Of the options only `prefix` names another store: servers keep several in one place.
+    """
     one, other = parse_address(source), parse_address(target)
-    same = one.location == other.location
+    same = (one.location, one.options.get("prefix")) == (other.location, other.options.get("prefix"))
     if one.scheme in _LOCAL_SCHEMES:
         same = os.path.realpath(one.path) == os.path.realpath(other.path)
     if same and one.scheme == other.scheme and one.location:

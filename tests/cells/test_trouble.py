@@ -10,6 +10,7 @@ import pytest
 from ckpt.errors import (
     BackendUnavailableError,
     ConfigError,
+    CorruptRecordError,
     FencedError,
     UnsupportedError,
     VersionNotFoundError,
@@ -132,6 +133,18 @@ def test_a_first_commit_that_died_leaves_a_plain_namespace(shelves) -> None:
     assert backend.get_many("store", [b"a"]) == {b"a": b"plain"}
     with pytest.raises(UnsupportedError):
         dying.commit("store", 1, {b"a": b"1"})
+
+
+def test_a_server_that_has_lost_records_is_told_from_one_that_is_busy(shelves) -> None:
+    backend = shelves.open()
+    for version in (1, 2, 3):
+        backend.commit("store", version, {b"a": b"%d" % version})
+    shelf = shelves.shelves["store"]
+    shelf.head -= 1
+    del shelf.records[shelf.head + 1]
+    with pytest.raises(CorruptRecordError, match=r"lost.*open the store again"):
+        backend.commit("store", 4, {b"a": b"4"})
+    assert dict(shelves.open().scan("store")) == {b"a": b"2"}
 
 
 # -- zombies and races ---------------------------------------------------------------------------

@@ -11,6 +11,8 @@ import pytest
 from click.testing import Result
 
 import ckpt
+from ckpt.cli.stores import require_two_stores
+from ckpt.errors import ConfigError
 
 Run = Callable[..., Result]
 
@@ -121,3 +123,10 @@ class TestDrop:
 
     def test_an_unknown_namespace(self, run: Run, store: str) -> None:
         assert "did you mean 'words'" in run("drop", store, "word", "--yes", code=2).stderr
+
+
+def test_two_prefixes_of_one_server_are_two_stores() -> None:
+    require_two_stores("redis://here/0?prefix=a", "redis://here/0?prefix=b")
+    for target in ("redis://here/0?prefix=a", "redis://here/0?prefix=a&timeout_s=1"):
+        with pytest.raises(ConfigError, match="one store"):
+            require_two_stores("redis://here/0?prefix=a", target)

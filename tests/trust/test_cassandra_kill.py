@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from ckpt.errors import BackendUnavailableError
 from ckpt.testing.servers import own_server
 
 KEYS = [b"key-%02d" % n for n in range(20)]
+ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "5"))
 PATIENT_S = 180.0
 
 
@@ -102,7 +104,7 @@ def test_five_killed_servers_lose_nothing(server: Server) -> None:
         ckpt.open_backend(server.address, retry_s=PATIENT_S, timeout_s=5) as reader,
     ):
         writer = Writer(backend)
-        for _ in range(5):
+        for _ in range(ROUNDS):
             writer.wait_for_more()
             threading.Event().wait(choose.random() * 0.1)
             server.kill()

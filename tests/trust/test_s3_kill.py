@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import subprocess
@@ -19,6 +20,7 @@ from ckpt_backends.fsspec import FsspecBackend
 from ckpt_backends.object_requests import ObjectExistsError
 
 KEYS = [b"key-%02d" % n for n in range(20)]
+ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "5"))
 PATIENT_S = 120.0
 SMALL = "unindexed_segments=8&small_segments=16"
 """So that index flushes and compactions happen all the time."""
@@ -100,7 +102,7 @@ def test_five_killed_servers_lose_nothing(private_server: Callable[..., S3Server
         ckpt.open_backend(address, retry_s=PATIENT_S) as reader,
     ):
         writer = Writer(backend)
-        for _ in range(5):
+        for _ in range(ROUNDS):
             writer.wait_for_more()
             threading.Event().wait(choose.random() * 0.05)
             server.kill()

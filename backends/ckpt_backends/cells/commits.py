@@ -68,7 +68,7 @@ class Committer:
             if self._add(space.namespace, number, record, stamp, cells):
                 ledger.fold([(number, encode_record(record))])
                 return prepared.id
-            space.refresh()
+            space.refresh_to(number)
             is_fresh = True
             if by in ledger.names:
                 return prepared.id

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from ckpt.errors import FencedError
+from ckpt.errors import CorruptRecordError, FencedError
 from ckpt.versions import Commit
 from ckpt_backends.cells.codec import CellCodec
 from ckpt_backends.cells.ledger import Ledger, Record, State, encode_record
@@ -54,6 +54,16 @@ class Space:
         self.ledger.fold(self._patience.call(lambda: self._server.load(self.namespace, after)))
         self.is_loaded = True
 
+    def refresh_to(self, number: int) -> None:
+        """Take in the record that kept another one with that number from being added."""
+        self.refresh()
+        if self.ledger.number < number:
+            raise CorruptRecordError(
+                f"the ledger of namespace {self.namespace!r} in {self.address} ends before record "
+                f"{self.ledger.number}, which was there before: the server has lost what it acknowledged; "
+                "open the store again to go on with what is left, or restore it from a copy"
+            )
+
     def register(self) -> None:
         """Note the namespace on the server before this handle's first write to it."""
         if not self._is_registered:
@@ -80,7 +90,7 @@ class Space:
             if self._add(number, raw, fences=fences):
                 self.ledger.fold([(number, raw)])
                 break
-            self.refresh()
+            self.refresh_to(number)
             if record.by in self.ledger.names:
                 break
         if fences:
