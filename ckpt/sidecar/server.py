@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -113,24 +114,31 @@ class Sidecar:
                 log.warning("a connection could not be accepted: %s", error)
                 time.sleep(0.05)
                 continue
-            wire = Wire(connection, frame_timeout_s=self._options.frame_timeout_s)
-            session = Session(wire, self._service, self._door, max_frame_bytes=self._options.max_frame_bytes)
-            if not self._listener.may_enter(connection) or not self._admit(session):
-                self._service.counters.add(refused=1)
-                wire.close()
+            try:
+                self._take_in(connection)
+            except (OSError, RuntimeError) as error:  # reset meanwhile, or no thread to be had
+                log.warning("a connection could not be served: %s", error)
+                connection.close()
 
-    def _admit(self, session: Session) -> bool:
+    def _take_in(self, connection: socket.socket) -> None:
+        wire = Wire(connection, frame_timeout_s=self._options.frame_timeout_s)
+        session = Session(wire, self._service, self._door, max_frame_bytes=self._options.max_frame_bytes)
+        thread = threading.Thread(
+            target=self._run, args=(session,), name="ckpt-sidecar-connection", daemon=True
+        )
+        if not self._listener.may_enter(connection) or not self._admit(session, thread):
+            self._service.counters.add(refused=1)
+            wire.close()
+
+    def _admit(self, session: Session, thread: threading.Thread) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._ending or self._waiting < self._options.max_waiting)
             if self._ending:
                 return False
+            thread.start()  # it waits for us before it counts
             self._waiting += 1
-            thread = threading.Thread(
-                target=self._run, args=(session,), name="ckpt-sidecar-connection", daemon=True
-            )
             self._sessions[session] = thread
-        thread.start()
-        return True
+            return True
 
     def _run(self, session: Session) -> None:
         counters = self._service.counters
@@ -150,6 +158,8 @@ class Sidecar:
             session.wire.close(linger=True)
         except PeerGoneError:
             pass  # before it was let in, or with the welcome under way
+        except Exception:
+            log.exception("a connection ended in a way that nobody foresaw")
         finally:
             session.wire.close()
             with self._changed:

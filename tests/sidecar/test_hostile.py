@@ -277,6 +277,32 @@ def test_a_crowd_that_comes_at_once_is_let_in(start: Start, connect: Connect) ->
         list(pool.map(ping, range(100)))
 
 
+def test_a_host_without_threads_or_memory_loses_a_connection_and_not_the_sidecar(
+    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sidecar = start()
+    with monkeypatch.context() as scarce:
+
+        def no_thread(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        scarce.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(BackendUnavailableError):
+            connect(sidecar).ping()
+    assert "can't start new thread" in caplog.text
+    with monkeypatch.context() as scarce:
+
+        def no_memory(*_: Any, **__: Any) -> None:
+            raise MemoryError
+
+        scarce.setattr("ckpt.sidecar.wire.Wire.wait", no_memory)
+        with pytest.raises(BackendUnavailableError):
+            connect(sidecar).ping()
+    assert "nobody foresaw" in caplog.text
+    connect(sidecar).ping()
+    assert sidecar.stats()["connections_open"] == 1
+
+
 def test_connections_are_bounded(start: Start, connect: Connect, raw: OpenRaw) -> None:
     sidecar = start(max_connections=3)
     held = [raw(sidecar) for _ in range(3)]
