@@ -39,6 +39,7 @@ from ckpt.sidecar.requests import (
     TruncateRequest,
 )
 from ckpt.types import Block, CommitId, cut
+from ckpt.versions import EMPTY
 
 _LEAST_PART_BYTES = 1 << 12
 _MOST_PART_BYTES = 16 << 20
@@ -175,9 +176,10 @@ class Service:
         if request.commit_id not in history:
             return None
         known = history[request.commit_id]
-        # A truncation takes a floor's base away; who named it then cannot be contradicted any more.
-        same_base = request.base in (None, known.base) or known.base is None
-        if known.version != request.version or not same_base:
+        bases = {None, known.base or EMPTY}
+        # A truncation takes a floor's base away; who names one then cannot be contradicted any more.
+        is_floor = known.base is None and history.truncated_below > 0
+        if known.version != request.version or (request.base not in bases and not is_floor):
             return None
         self.backend.flush()
         return known.id

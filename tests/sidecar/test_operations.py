@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,21 +22,40 @@ from ckpt.errors import (
 )
 from ckpt.sidecar import Sidecar, SidecarClient, UnixListener
 from ckpt.testing.harness import numbered
+from ckpt.testing.servers import server_address
 from ckpt_backends.memory import MemoryBackend
 
 Start, Connect = Callable[..., Sidecar], Callable[..., SidecarClient]
 
 
-@pytest.fixture(params=["memory", "log", "file", "fsspec"])
-def served(request: pytest.FixtureRequest, tmp_path: Path, start: Start, connect: Connect) -> SidecarClient:
-    """A client of a sidecar over each embedded backend."""
+@pytest.fixture(params=["memory", "log", "file", "fsspec", "redis"])
+def served(
+    request: pytest.FixtureRequest, tmp_path: Path, start: Start, connect: Connect
+) -> Iterator[SidecarClient]:
+    """A client of a sidecar over each embedded backend, and over a server."""
     address = {
         "memory": "memory://",
         "log": f"log://{tmp_path}/log",
         "file": f"file://{tmp_path}/file",
         "fsspec": f"fsspec+file://{tmp_path}/objects",
-    }[request.param]
-    return connect(start(address))
+    }
+    if request.param == "redis":
+        backend = ckpt.open_backend(server_address("redis"), prefix=f"sidecar-{uuid.uuid4().hex}")
+    else:
+        backend = ckpt.open_backend(address[request.param])
+    client = connect(start(backend))
+    yield client
+    for name in client.namespaces():
+        client.drop(name)
+
+
+def test_a_repeated_commit_is_done_once(served: SidecarClient) -> None:
+    served.commit("store", 1, {b"k": b"1"}, commit_id="one")
+    served.commit("store", 2, {b"k": b"2"}, base="one", commit_id="two")
+    assert served.commit("store", 2, {b"k": b"2"}, base="one", commit_id="two") == "two"
+    assert len(served.history("store").commits) == 2
+    with pytest.raises(ConfigError):
+        served.commit("store", 3, {}, base="one", commit_id="two")
 
 
 def test_versions_are_committed_and_read(served: SidecarClient) -> None:

@@ -13,6 +13,7 @@ import pytest
 import ckpt
 from ckpt.errors import BackendUnavailableError, ConfigError, VersionNotFoundError
 from ckpt.sidecar import Sidecar, SidecarClient, UnixListener
+from ckpt.versions import EMPTY
 
 Start, Connect = Callable[..., Sidecar], Callable[..., SidecarClient]
 
@@ -35,6 +36,16 @@ def test_another_commit_under_the_same_id_is_an_error(client: SidecarClient) -> 
     with pytest.raises(ConfigError, match="taken"):
         client.commit("store", 3, {}, base="one", commit_id="three")
     assert client.stats()["commits"] == 3
+
+
+def test_attempts_at_the_first_version_are_repeated_like_others(client: SidecarClient) -> None:
+    for _ in range(2):
+        client.commit("store", 1, {b"k": b"winner"}, base=EMPTY, commit_id="winner")
+        client.commit("store", 1, {b"k": b"loser"}, base=EMPTY, commit_id="loser")
+    assert dict(client.scan("store", commit_id="loser")) == {b"k": b"loser"}
+    assert dict(client.scan("store")) == {b"k": b"winner"}
+    with pytest.raises(ConfigError, match="taken"):
+        client.commit("store", 1, {}, base="winner", commit_id="loser")
 
 
 def test_a_repeated_commit_is_known_also_after_a_truncation(client: SidecarClient) -> None:
