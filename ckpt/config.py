@@ -57,8 +57,14 @@ class Address:
         location = re.sub(r"(?<=:)[^:@/]*(?=@)", "***", self.location)
         if not self.options:
             return f"{self.scheme}://{location}"
-        shown = {k: "***" if any(s in k.lower() for s in _SECRETS) else v for k, v in self.options.items()}
+        shown = {k: "***" if _is_secret(k, v) else v for k, v in self.options.items()}
         return f"{self.scheme}://{location}?{urlencode(shown, quote_via=quote, safe='*/:,')}"
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether an option's value must not be shown: its name says so, or a name in the JSON that it is."""
+    words = name.lower() + (value.lower() if value.lstrip().startswith(("{", "[")) else "")
+    return any(secret in words for secret in _SECRETS)
 
 
 def parse_address(address: str) -> Address:

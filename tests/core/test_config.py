@@ -153,3 +153,11 @@ def test_suggestions() -> None:
 
 def test_durability_levels_are_the_words_of_an_address() -> None:
     assert [str(level) for level in Durability] == ["fsync", "os", "queued"]
+
+
+def test_secrets_inside_json_options_are_not_shown() -> None:
+    address = parse_address(
+        'fsspec+s3://bucket?fs.client_kwargs={"aws_secret_access_key": "hush"}&fs.anon=false'
+    )
+    assert "hush" not in str(address)
+    assert "fs.anon=false" in str(address)
