@@ -1,0 +1,119 @@
+"""The working state of a store against plain dictionaries that are copied for every version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+FAMILIES = ("default", "sorted")
+RETAINED = 2
+
+keys = st.binary(max_size=3)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from(FAMILIES), keys, st.binary(max_size=4)),
+        st.tuples(st.just("remove"), st.sampled_from(FAMILIES), keys),
+        st.tuples(st.just("commit")),
+        st.tuples(st.just("abort")),
+        st.tuples(st.just("back"), st.integers(0, RETAINED + 1)),
+    ),
+    max_size=25,
+)
+
+
+class Pair:
+    """A StateMap of the provider, and what it should hold now and in each version before."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+        self._map = jvm.ckpt.spark.StateMap()
+        self._map.create("sorted", False).keepOrdered()
+        self.now: dict[str, dict[bytes, bytes]] = {name: {} for name in FAMILIES}
+        self.versions: list[dict[str, dict[bytes, bytes]]] = [{}]
+        self._reachable = 0
+        self.commit()
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        self._family(family).put(key, value)
+        self.now[family][key] = value
+
+    def remove(self, family: str, key: bytes) -> None:
+        self._family(family).remove(key)
+        self.now[family].pop(key, None)
+
+    def commit(self) -> None:
+        self.versions.append({name: dict(rows) for name, rows in self.now.items()})
+        self._map.seal(self._at(len(self.versions) - 1), RETAINED)
+        self._reachable = max(self._reachable, len(self.versions) - 1 - RETAINED)
+
+    def abort(self) -> None:
+        self._map.revert()
+        self.now = {name: dict(rows) for name, rows in self.versions[-1].items()}
+
+    def back(self, by: int) -> None:
+        """As a retry does: nothing is open. Beyond what is retained the answer is no, and nothing changes."""
+        self.abort()
+        wanted = len(self.versions) - 1 - by
+        if wanted < 1:
+            return
+        assert self._map.rollBackTo(self._at(wanted)) == (wanted >= self._reachable)
+        if wanted >= self._reachable:
+            del self.versions[wanted + 1 :]
+            self.now = {name: dict(rows) for name, rows in self.versions[-1].items()}
+
+    def check(self) -> None:
+        for name in FAMILIES:
+            family, expected = self._family(name), self.now[name]
+            rows = list(self._rows(family.all()))
+            assert dict(rows) == expected
+            assert len(rows) == len(expected) == family.numKeys()
+            assert family.numBytes() == sum(len(k) + len(v) for k, v in expected.items())
+            if name == "sorted":
+                assert rows == sorted(rows)
+                some = [row for row in rows if row[0].startswith(b"\x00")]
+                assert list(self._rows(family.startingWith(b"\x00"))) == some
+        assert self._map.numKeys() == sum(map(len, self.now.values()))
+
+    def _family(self, name: str) -> Any:
+        return self._map.find(name).get()
+
+    def _at(self, version: int) -> Any:
+        return self._jvm.ckpt.spark.At(version, self._jvm.scala.Option.apply(f"commit-{version}"))
+
+    def _rows(self, entries: Any) -> Any:
+        while entries.hasNext():
+            entry = entries.next()
+            yield bytes(entry.key()), bytes(entry.value())
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=steps)
+def test_a_state_map_is_like_a_copy_for_every_version(
+    spark: SparkSession, script: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(spark._jvm)
+    for action, *arguments in script:
+        getattr(pair, action)(*arguments)
+        pair.check()
+
+
+def test_many_keys_come_and_go(spark: SparkSession) -> None:
+    """Growing, and reusing what deleted keys have left."""
+    pair = Pair(spark._jvm)
+    for generation in range(3):
+        for number in range(60):
+            pair.put("default", b"%d-%d" % (generation, number), b"x")
+        for key in list(pair.now["default"]):
+            if not key.endswith(b"0"):
+                pair.remove("default", key)
+        pair.commit()
+        pair.check()
+    pair.back(2)
+    pair.check()
