@@ -19,6 +19,7 @@ from ckpt_backends.cassandra.options import read_target
 from ckpt_backends.cassandra.schema import Cql, prepare
 from ckpt_backends.cassandra.server import CassandraServer
 from ckpt_backends.cells import NotNowError
+from ckpt_backends.cells.access import read_place
 
 
 class Holding:
@@ -59,7 +60,7 @@ def opened(cassandra_keyspace: str) -> Iterator[Open]:
     servers = []
 
     def open_one() -> tuple[CassandraServer, Holding]:
-        link = connect(read_target(parse_address(cassandra_keyspace), options, {}), options)
+        link = connect(read_target(read_place(parse_address(cassandra_keyspace)), options), options)
         prepare(link, options)
         server = CassandraServer(link, options)
         servers.append(server)

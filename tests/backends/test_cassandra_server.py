@@ -33,6 +33,7 @@ from ckpt_backends.cassandra.link import Link, Request, connect
 from ckpt_backends.cassandra.options import read_target
 from ckpt_backends.cassandra.schema import Cql, prepare
 from ckpt_backends.cassandra.server import CassandraServer
+from ckpt_backends.cells.access import read_place
 
 Open = Callable[..., CassandraServer]
 
@@ -45,7 +46,7 @@ def opened(cassandra_keyspace: str) -> Iterator[Open]:
 
     def open_one(**given: object) -> CassandraServer:
         options = CassandraOptions(prefix=prefix, **given)
-        link = connect(read_target(parse_address(cassandra_keyspace), options, {}), options)
+        link = connect(read_target(read_place(parse_address(cassandra_keyspace)), options), options)
         prepare(link, options)
         servers.append(CassandraServer(link, options))
         return servers[-1]

@@ -11,14 +11,14 @@ import pytest
 import ckpt
 from ckpt.config import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt_backends.cells.access import read_place
 from ckpt_backends.redis import RedisOptions
 from ckpt_backends.redis.errors import translated
 from ckpt_backends.redis.options import RedisTarget, read_target
 
 
 def target(address: str, **options: object) -> RedisTarget:
-    parsed = parse_address(address)
-    return read_target(parsed, RedisOptions(**options), options)
+    return read_target(read_place(parse_address(address)), RedisOptions(**options))
 
 
 def test_an_address_names_host_port_database_and_user() -> None:
@@ -42,8 +42,9 @@ def test_what_is_left_out_has_a_default(address: str, hosts: object) -> None:
 
 def test_sentinels_are_several_hosts_with_their_own_port() -> None:
     found = target("redis://one,two:7000/1", sentinel="main")
-    assert found.hosts == (("one", 26379), ("two", 7000))
-    assert found.shown == "redis://one:26379,two:7000/1?sentinel=main"
+    assert found.hosts == (("one", 7000), ("two", 7000))
+    assert found.shown == "redis://one:7000,two:7000/1?sentinel=main"
+    assert target("redis://one:1,two", sentinel="main").hosts == (("one", 1), ("two", 26379))
 
 
 @pytest.mark.parametrize(
@@ -94,11 +95,11 @@ def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch
         ("redis://one?sentinel=a&cluster=true", "exclude each other"),
         ("redis://one/3?cluster=true", "only database 0"),
         ("redis://db/words", "the number of a database"),
-        ("redis://db:port", "a redis address is redis://host:port/0"),
-        ("redis://db:70000", "a redis address is redis://host:port/0"),
-        ("redis://", "a redis address is redis://host:port/0"),
+        ("redis://db:port", "no host can be read from this redis address; write redis://host:port"),
+        ("redis://db:70000", "no host can be read from this redis address; write redis://host:port"),
+        ("redis://", "no host can be read from this redis address; write redis://host:port"),
         ("redis://db?password_file=/nowhere/at/all", "password_file /nowhere/at/all cannot be read"),
-        ("redis://db?tls_ca=/nowhere.pem&tls=true", "tls_ca /nowhere.pem cannot be read"),
+        ("redis://db?tls_ca=/nowhere.pem&tls=true", "tls_ca /nowhere.pem cannot be used: No such file"),
     ],
 )
 def test_mistakes_are_named(address: str, message: str) -> None:

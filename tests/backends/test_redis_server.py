@@ -17,6 +17,7 @@ from ckpt.config import parse_address
 from ckpt.errors import BackendUnavailableError, UnsupportedError
 from ckpt.testing.servers import server_address
 from ckpt_backends.cells import NotNowError
+from ckpt_backends.cells.access import read_place
 from ckpt_backends.redis import RedisOptions
 from ckpt_backends.redis import requests as redis_requests
 from ckpt_backends.redis.about import ask_about
@@ -67,7 +68,7 @@ class Store:
 
     def handle(self) -> tuple[RedisServer, HoldingLink]:
         options = RedisOptions(prefix=self.prefix, retry_s=0)
-        target = read_target(parse_address(server_address("redis")), options, {})
+        target = read_target(read_place(parse_address(server_address("redis"))), options)
         link = HoldingLink(ServerLink(target, options))
         server = RedisServer(link, options, ask_about(link, b""))
         self._open.append(server)

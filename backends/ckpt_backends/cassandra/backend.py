@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from ckpt_backends.cassandra.options import CassandraOptions, read_target
 from ckpt_backends.cassandra.schema import prepare
 from ckpt_backends.cassandra.server import CassandraServer
 from ckpt_backends.cells import CellBackend
+from ckpt_backends.cells.access import read_place
 from ckpt_backends.cells.patience import Patience
 
 
@@ -34,13 +34,14 @@ class CassandraBackend(CellBackend):
     )
 
     @classmethod
-    def from_address(cls, address: Address, **extra: Any) -> CassandraBackend:
+    def from_address(
+        cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any
+    ) -> CassandraBackend:
         """Open the store that an address names; the keyspace and its tables are created where they are
         missing."""
-        clock: Callable[[], float] = extra.pop("clock", time.time)
-        given = {**address.options, **extra}
-        options = build_options(CassandraOptions, given, of="cassandra")
-        target = read_target(address, options, given)
+        place = read_place(address)
+        options = build_options(CassandraOptions, {**address.options, **extra}, of=cls.scheme)
+        target = read_target(place, options)
 
         def opened() -> Link:
             link = connect(target, options)
@@ -51,5 +52,5 @@ class CassandraBackend(CellBackend):
                 raise
             return link
 
-        link = Patience(options.retry_s, threading.Event()).call(opened)
+        link = Patience.of(options).call(opened)
         return cls(CassandraServer(link, options), options, address=target.shown, clock=clock)

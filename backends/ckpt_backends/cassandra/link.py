@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import struct
 import threading
 import time
@@ -29,9 +28,9 @@ from cassandra.policies import (
 )
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
-from ckpt.errors import ConfigError
 from ckpt_backends.cassandra.errors import DRIVER_ERRORS, translated
 from ckpt_backends.cassandra.options import CassandraOptions, CassandraTarget
+from ckpt_backends.cells.access import tls_context
 
 _AT_ONCE = 32
 """Requests of one call that are under way together."""
@@ -231,7 +230,7 @@ def connect(target: CassandraTarget, options: CassandraOptions) -> Link:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_S, max_attempts=None),
         auth_provider=auth,
-        ssl_context=_tls(options) if options.tls else None,
+        ssl_context=tls_context(options, check_host=options.tls_check_host),
         # Without it the kernel holds back the end of a batch until the server has confirmed its beginning.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         connect_timeout=options.timeout_s,
@@ -246,17 +245,6 @@ def connect(target: CassandraTarget, options: CassandraOptions) -> Link:
     except DRIVER_ERRORS as error:
         cluster.shutdown()
         raise translated(error, target.at) from error
-
-
-def _tls(options: CassandraOptions) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=options.tls_ca)
-        context.check_hostname = options.tls_check_host
-        if options.tls_cert is not None:
-            context.load_cert_chain(options.tls_cert, options.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"a file of tls_ca, tls_cert or tls_key cannot be used: {error}") from error
-    return context
 
 
 def text(value: str) -> bytes:

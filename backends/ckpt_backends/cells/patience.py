@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from ckpt_backends.cells.options import CellOptions
 from ckpt_backends.cells.server import NotNowError
 
 AnswerT = TypeVar("AnswerT")
@@ -24,6 +25,11 @@ class Patience:
         self._closed = closed
         # Not for secrets: clients that lost the same server should not come back at the same moment.
         self._random = random.Random()
+
+    @classmethod
+    def of(cls, options: CellOptions) -> Patience:
+        """That of a store that is being opened, and cannot be closed meanwhile."""
+        return cls(options.retry_s, threading.Event())
 
     def call(self, ask: Callable[[], AnswerT]) -> AnswerT:
         """The answer; the last NotNowError if there is none in time."""

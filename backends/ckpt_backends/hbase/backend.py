@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from urllib.parse import quote, unquote
 from ckpt.backend import Capabilities
 from ckpt.config import Address, build_options
 from ckpt.errors import ConfigError
+from ckpt_backends.cells.access import Place, read_place, shown_address
 from ckpt_backends.cells.backend import CellBackend
 from ckpt_backends.cells.patience import Patience
 from ckpt_backends.hbase.connections import Connections, Endpoint
@@ -20,7 +20,6 @@ from ckpt_backends.hbase.server import HBaseServer
 
 DEFAULT_PORT = 9090
 
-_LOCATION = re.compile(r"(?P<host>\[[^\]]+\]|[^:/@]+)(?::(?P<port>\d+))?(?:/(?P<table>[^/]*))?")
 _TABLE = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -42,35 +41,34 @@ class HBaseBackend(CellBackend):
         cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any
     ) -> HBaseBackend:
         """Open `hbase://host:9090/table?option=…`; the table is made if it is not there."""
-        options = build_options(HBaseOptions, {**address.options, **extra}, of="hbase")
-        host, port, table = _located(address)
-        shown = {**address.options, **{name: str(value) for name, value in extra.items()}}
-        connections = Connections(Endpoint.of(host.strip("[]"), port, options))
+        place = read_place(address)
+        options = build_options(HBaseOptions, {**address.options, **extra}, of=cls.scheme)
+        table = _table(place)
+        ((host, port),) = place.hosts(DEFAULT_PORT)
+        connections = Connections(Endpoint.of(host, port, options))
         server = HBaseServer(connections, table, options)
         try:
-            Patience(options.retry_s, threading.Event()).call(server.ensure_store)
-            text = str(Address("hbase", f"{host}:{port}/{quote(table, safe=':')}", shown))
-            return cls(server, options, address=text, clock=clock)
+            Patience.of(options).call(server.ensure_store)
         except BaseException:
-            connections.close()
+            server.close()
             raise
+        shown = shown_address(place.shown(DEFAULT_PORT, quote(table, safe=":")), options)
+        return cls(server, options, address=shown, clock=clock)
 
 
-def _located(address: Address) -> tuple[str, int, str]:
-    """The host, the port and the table that an address names."""
-    match = _LOCATION.fullmatch(address.location)
-    if match is None:
+def _table(place: Place) -> str:
+    """The table that an address names."""
+    if place.username or place.password:
         raise ConfigError(
-            f"{address} names no Thrift server of HBase; write hbase://host:{DEFAULT_PORT}/table "
-            "(there are no users and passwords: see docs/hbase.md)"
+            "an hbase address has no user and no password, because HBase's Thrift server asks for none: see "
+            "docs/hbase.md"
         )
-    table = unquote(match["table"] or "ckpt")
+    if len(place.listed) > 1:
+        raise ConfigError(f"name one Thrift server of HBase: hbase://host:{DEFAULT_PORT}/table")
+    table = unquote(place.path) or "ckpt"
     if not _TABLE.fullmatch(table):
         raise ConfigError(
             f"{table!r} is no name of an HBase table; use letters, digits, _ - and ., after an optional "
             "namespace and a colon"
         )
-    port = int(match["port"] or DEFAULT_PORT)
-    if not 0 < port < 65536:
-        raise ConfigError(f"{port} is no port; HBase's Thrift server listens on {DEFAULT_PORT} by default")
-    return match["host"], port, table
+    return table

@@ -21,6 +21,7 @@ from happybase.connection import THRIFT_PROTOCOLS, THRIFT_TRANSPORTS
 from thriftpy2.thrift import TApplicationException, TClient
 
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError
+from ckpt_backends.cells.access import tls_context
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase.options import HBaseOptions, Transport
 
@@ -49,22 +50,10 @@ class Endpoint:
     @classmethod
     def of(cls, host: str, port: int, options: HBaseOptions) -> Endpoint:
         """The endpoint; certificates are read now."""
-        return cls(host, port, options, _context(options) if options.tls else None)
+        return cls(host, port, options, tls_context(options))
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
-
-
-def _context(options: HBaseOptions) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=options.tls_ca)
-        if options.tls_cert:
-            context.load_cert_chain(options.tls_cert, options.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"a certificate for TLS cannot be read ({error}); check tls_ca, tls_cert and tls_key"
-        ) from error
-    return context
 
 
 class _Socket:

@@ -6,13 +6,15 @@ The address is `redis://[user[:password]@]host[:port][/database]?option=…`, or
 
 from __future__ import annotations
 
-import threading
-from typing import Any, ClassVar, Self
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from ckpt.backend import Capabilities
 from ckpt.config import Address, build_options
 from ckpt.errors import ConfigError
 from ckpt_backends.cells import CellBackend
+from ckpt_backends.cells.access import read_place
 from ckpt_backends.cells.patience import Patience
 from ckpt_backends.redis.about import About, ask_about
 from ckpt_backends.redis.layout import Layout
@@ -35,19 +37,21 @@ class RedisBackend(CellBackend):
     )
 
     @classmethod
-    def from_address(cls, address: Address, **extra: Any) -> Self:
+    def from_address(
+        cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any
+    ) -> RedisBackend:
         """Open the store that an address names."""
-        seams = {name: extra.pop(name) for name in ("clock",) if name in extra}
-        given = {**address.options, **extra}
-        options = build_options(RedisOptions, given, of="redis")
-        target = read_target(address, options, given)
+        place = read_place(address)
+        secured = {"tls": True} if place.scheme == "rediss" else {}
+        options = build_options(RedisOptions, {**address.options, **extra, **secured}, of=cls.scheme)
+        target = read_target(place, options)
         link = open_link(target, options)
         try:
-            about = Patience(options.retry_s, threading.Event()).call(lambda: _checked(link, options))
+            about = Patience.of(options).call(lambda: _checked(link, options))
         except BaseException:
             link.close()
             raise
-        return cls(RedisServer(link, options, about), options, address=target.shown, **seams)
+        return cls(RedisServer(link, options, about), options, address=target.shown, clock=clock)
 
 
 def _checked(link: Link, options: RedisOptions) -> About:

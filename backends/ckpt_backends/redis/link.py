@@ -8,6 +8,8 @@ behind our back, because whether a request may be repeated is decided by who mad
 from __future__ import annotations
 
 import contextlib
+import socket
+import ssl
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +21,10 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import Connection, ConnectionPool, SSLConnection
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool
+from redis.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedConnection
 
 from ckpt.errors import BackendUnavailableError
+from ckpt_backends.cells.access import tls_context
 from ckpt_backends.redis.errors import ASK_ELSEWHERE, code_of, translated
 from ckpt_backends.redis.options import RedisOptions, RedisTarget
 
@@ -137,21 +140,23 @@ class ServerLink(Link):
     def __init__(self, target: RedisTarget, options: RedisOptions) -> None:
         super().__init__(target.at)
         settings = _settings(target, options)
+        kind = settings.pop("connection_class")
         self._sentinel: Sentinel | None = None
         if options.sentinel is None:
             ((host, port),) = target.hosts
-            kind = SSLConnection if target.tls else Connection
             self._connections = ConnectionPool(connection_class=kind, host=host, port=port, **settings)
         else:
             # The database and its user are those of the servers, not of the sentinels.
             asking = {
                 k: settings[k] for k in ("socket_timeout", "socket_connect_timeout", "retry", "protocol")
             }
-            if target.tls:
-                asking |= {"ssl": True, **_tls(options)}
-                settings["ssl"] = True
             self._sentinel = Sentinel(target.hosts, sentinel_kwargs=asking)
-            self._connections = SentinelConnectionPool(options.sentinel, self._sentinel, **settings)
+            for client in self._sentinel.sentinels:
+                client.connection_pool.connection_class = kind
+            managed = type("Managed", (SentinelManagedConnection, kind), {})
+            self._connections = SentinelConnectionPool(
+                options.sentinel, self._sentinel, connection_class=managed, **settings
+            )
 
     def _pool(self, key: bytes) -> ConnectionPool:
         del key  # one server holds them all
@@ -170,11 +175,9 @@ class ClusterLink(Link):
 
     def __init__(self, target: RedisTarget, options: RedisOptions) -> None:
         super().__init__(target.at)
-        self._nodes = [ClusterNode(host, port) for host, port in target.hosts]
+        self._hosts = target.hosts
         self._settings = _settings(target, options)
         self._settings.pop("db")
-        if target.tls:
-            self._settings["ssl"] = True
         self._cluster: RedisCluster | None = None
         self._is_stale = False
         self._lock = threading.Lock()
@@ -182,7 +185,7 @@ class ClusterLink(Link):
     def _pool(self, key: bytes) -> ConnectionPool:
         with self._lock:
             if self._cluster is None:
-                self._cluster = RedisCluster(startup_nodes=self._nodes, **self._settings)
+                self._cluster = self._found()
             elif self._is_stale:
                 self._cluster.nodes_manager.initialize()
             self._is_stale = False
@@ -190,6 +193,15 @@ class ClusterLink(Link):
             if node is None:
                 raise BackendUnavailableError(f"{self.at} has no server for this slot; mend the cluster")
             return self._cluster.get_redis_connection(node).connection_pool
+
+    def _found(self) -> RedisCluster:
+        # The driver takes a kind of connection only where the first host comes as a URL.
+        (host, port), *others = self._hosts
+        return RedisCluster(
+            url=f"redis://[{host}]:{port}" if ":" in host else f"redis://{host}:{port}",
+            startup_nodes=[ClusterNode(*other) for other in others],
+            **self._settings,
+        )
 
     def _look_again(self) -> None:
         with self._lock:
@@ -216,7 +228,9 @@ def _failures(answer: Any) -> list[Exception]:
 
 
 def _settings(target: RedisTarget, options: RedisOptions) -> dict[str, Any]:
+    context = tls_context(options)
     return {
+        "connection_class": Connection if context is None else _connections_in(context),
         "db": target.database,
         "username": target.username,
         "password": target.password,
@@ -227,15 +241,14 @@ def _settings(target: RedisTarget, options: RedisOptions) -> dict[str, Any]:
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
         "max_connections": _MOST_CONNECTIONS,
-        **(_tls(options) if target.tls else {}),
     }
 
 
-def _tls(options: RedisOptions) -> dict[str, Any]:
-    return {
-        "ssl_cert_reqs": "required",
-        "ssl_check_hostname": True,
-        "ssl_ca_certs": options.tls_ca,
-        "ssl_certfile": options.tls_cert,
-        "ssl_keyfile": options.tls_key,
-    }
+def _connections_in(context: ssl.SSLContext) -> type[SSLConnection]:
+    """Connections that trust whom `context` trusts; the driver's own trust those of the system as well."""
+
+    class TlsConnection(SSLConnection):
+        def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+            return context.wrap_socket(sock, server_hostname=self.host)
+
+    return TlsConnection
