@@ -145,8 +145,24 @@ def test_an_empty_store_can_be_asked_for(provider_of: Any) -> None:
     provider = provider_of()
     store = provider.open(0)
     store.put("a", 1, 1)
+    store.commit()
+    assert provider.open(1, empty=True).all() == []
+
+
+def test_what_is_committed_on_an_empty_store_has_no_past(provider_of: Any) -> None:
+    provider = provider_of()
+    store = provider.open(0)
+    store.put("a", 1, 1)
     first = store.commit()
-    assert provider.open(1, first, empty=True).all() == []
+    provider.open(1, empty=True).abort()
+    store = provider.open(1, first)
+    assert store.all() == [("a", 1, 1)]
+    store.abort()
+    store = provider.open(1, empty=True)
+    store.put("b", 1, 2)
+    second = store.commit()
+    for executor in (provider, provider_of()):
+        assert executor.open(2, second).all() == [("b", 1, 2)]
 
 
 def test_removing_while_iterating(provider_of: Any) -> None:

@@ -1,12 +1,13 @@
 package ckpt.spark
 
-import java.util.UUID
+import java.util.{Arrays, UUID}
 import java.util.concurrent.{ConcurrentHashMap, Semaphore, TimeUnit}
 
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.SparkException
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.slf4j.LoggerFactory
@@ -21,6 +22,8 @@ class CkptStateStoreProvider extends LineProvider {
   import CkptStateStoreProvider._
 
   private var id: StateStoreId = _
+  private var keySchema: StructType = _
+  private var valueSchema: StructType = _
   private var conf: StateStoreConf = _
   private var hadoopConf: Configuration = _
   private var columnFamilies: Boolean = _
@@ -48,6 +51,8 @@ class CkptStateStoreProvider extends LineProvider {
       stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
     require(useColumnFamilies || !useMultipleValuesPerKey, "several values for a key need column families")
     id = stateStoreId
+    this.keySchema = keySchema
+    this.valueSchema = valueSchema
     conf = storeConfs
     this.hadoopConf = hadoopConf
     columnFamilies = useColumnFamilies
@@ -108,10 +113,13 @@ class CkptStateStoreProvider extends LineProvider {
       val wanted = At(version, if (conf.enableStateStoreCheckpointIds) commitId else None)
       val began = System.nanoTime()
       val fromMemory = !empty && state.rollBackTo(wanted)
-      if (!fromMemory) load(wanted, empty)
+      if (!fromMemory) {
+        state.clear()
+        if (version > 0 && !empty) load(wanted)
+      }
       encodings.forEach((name, encoding) => if (encoding.ordered) state.find(name).foreach(_.keepOrdered()))
-      new CkptStateStore(this, id, wanted, state, encodings, conf, columnFamilies, readOnly,
-        Opened(fromMemory, System.nanoTime() - began))
+      new CkptStateStore(this, id, wanted, state, encodings, columnFamilies, readOnly,
+        Opened(fromMemory, empty, System.nanoTime() - began))
     } catch {
       case e: Throwable =>
         door.release()
@@ -119,28 +127,25 @@ class CkptStateStoreProvider extends LineProvider {
     }
   }
 
-  private def load(wanted: At, empty: Boolean): Unit = {
-    state.clear()
-    if (wanted.version > 0 && !empty) {
-      try sidecar.call { client =>
-        state.clear() // a load that broke off left rows behind
-        client.load(namespace, wanted.version, wanted.commitId) { block =>
-          block.foreach { (bytes, key, keyBytes, value, valueBytes) =>
-            val family = ((bytes(key) & 0xff) << 8) | (bytes(key + 1) & 0xff)
-            state.load(
-              family,
-              java.util.Arrays.copyOfRange(bytes, key + StateMap.IdBytes, key + keyBytes),
-              java.util.Arrays.copyOfRange(bytes, value, value + valueBytes))
-          }
+  private def load(wanted: At): Unit = {
+    try sidecar.call { client =>
+      state.clear() // a load that broke off left rows behind
+      client.load(namespace, wanted.version, wanted.commitId) { block =>
+        block.foreach { (bytes, key, keyBytes, value, valueBytes) =>
+          val family = ((bytes(key) & 0xff) << 8) | (bytes(key + 1) & 0xff)
+          state.load(
+            family,
+            Arrays.copyOfRange(bytes, key + StateMap.IdBytes, key + keyBytes),
+            Arrays.copyOfRange(bytes, value, value + valueBytes))
         }
-      } catch {
-        case e: Throwable =>
-          state.clear()
-          throw e match {
-            case missing: SidecarError if missing.isMissingVersion => missingVersion(wanted, missing)
-            case other => other
-          }
       }
+    } catch {
+      case e: Throwable =>
+        state.clear()
+        throw e match {
+          case missing: SidecarError if missing.isMissingVersion => missingVersion(wanted, missing)
+          case other => other
+        }
     }
     state.loaded(wanted)
   }
@@ -171,8 +176,12 @@ class CkptStateStoreProvider extends LineProvider {
       Encoding(name, spec, valueSchema, columnFamilies, multipleValues, conf.stateStoreEncodingFormat, schemas)
     })
 
+  /** Refuses rows that are not of the schema: state of another query, or of a query that was changed. */
+  private[spark] def validate(key: UnsafeRow, value: UnsafeRow): Unit =
+    if (!columnFamilies) StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, id, conf)
+
   /** Makes the open transaction durable and says which commit it is now. */
-  private[spark] def commit(from: At, rows: ChangedRows): At = {
+  private[spark] def commit(from: At, onNothing: Boolean, rows: ChangedRows): At = {
     if (!madeFolder) {
       // Spark's `statestore` reader finds partitions by listing their folders.
       val folder = id.storeCheckpointLocation()
@@ -182,9 +191,9 @@ class CkptStateStoreProvider extends LineProvider {
     val to = At(from.version + 1, Some(UUID.randomUUID().toString))
     // With format 1 the last writer wins, which is what a commit without a base means.
     val base =
-      if (!conf.enableStateStoreCheckpointIds) None
-      else if (from.version == 0) Some(EmptyState)
-      else from.commitId
+      if (onNothing || (conf.enableStateStoreCheckpointIds && from.version == 0)) Some(EmptyState)
+      else if (conf.enableStateStoreCheckpointIds) from.commitId
+      else None
     sidecar.call(_.commit(namespace, to.version, base, to.commitId.get, rows))
     state.seal(to, retain = math.max(1, conf.maxVersionsToRetainInMemory))
     newestCommitted = to.version
@@ -207,5 +216,5 @@ object CkptStateStoreProvider {
   private val EmptyState = "0"
 }
 
-/** How a store was opened, for its metrics. */
-final case class Opened(fromMemory: Boolean, nanos: Long)
+/** How a store was opened; `onNothing` if Spark asked for an empty one whatever there was before. */
+final case class Opened(fromMemory: Boolean, onNothing: Boolean, nanos: Long)

@@ -17,7 +17,6 @@ final class CkptStateStore(
     from: At,
     state: StateMap,
     encodings: ConcurrentHashMap[String, Encoding],
-    conf: StateStoreConf,
     columnFamilies: Boolean,
     private var readOnly: Boolean,
     opened: Opened)
@@ -30,6 +29,7 @@ final class CkptStateStore(
   // Nearly all calls in a row are about one family; null: look it up.
   private var lastName: String = _
   private var lastUsed: Used = _
+  private var validated = false
 
   Option(TaskContext.get()).foreach { task =>
     task.addTaskCompletionListener[Unit](_ => if (phase == Open) end(if (readOnly) Released else Aborted))
@@ -45,7 +45,9 @@ final class CkptStateStore(
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
     val used = using("get", colFamilyName)
-    used.encoding.decodeValue(used.family.get(encodeKey(used, key)))
+    val value = used.encoding.decodeValue(used.family.get(encodeKey(used, key)))
+    if (value != null) validateOnce(key, value)
+    value
   }
 
   override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] =
@@ -113,6 +115,8 @@ final class CkptStateStore(
     val pair = new UnsafeRowPair
     new StateStoreIterator(entries.map { entry =>
       pair.withRows(used.encoding.decodeKey(entry.key), used.encoding.decodeValue(entry.value))
+      validateOnce(pair.key, pair.value)
+      pair
     })
   }
 
@@ -189,7 +193,7 @@ final class CkptStateStore(
     val began = System.nanoTime()
     try {
       val rows = new ChangedRows(state.changes)
-      val to = provider.commit(from, rows)
+      val to = provider.commit(from, opened.onNothing, rows)
       committed = Some(to)
       phase = Committed
       reported = measure(rows, System.nanoTime() - began)
@@ -283,6 +287,11 @@ final class CkptStateStore(
     verify(used.encoding.multipleValues, s"$operation needs a column family with several values for a key")
     require(values != null && values.forall(_ != null), s"Cannot $operation a null value")
     used
+  }
+
+  private def validateOnce(key: UnsafeRow, value: UnsafeRow): Unit = if (!validated) {
+    provider.validate(key, value)
+    validated = true
   }
 
   private def encodeKey(used: Used, key: UnsafeRow): Array[Byte] = {
