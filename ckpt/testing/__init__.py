@@ -5,11 +5,13 @@
 - `RecordingDisk` and `crash_states`: what a directory may look like after a power failure at any instant.
 - `FaultyDisk` and `each_fault`: every system call fails once.
 - `survives_crashes` and `survives_faults`: both of these for a whole scenario, in one call.
+- `NetworkConformance`: a store behind a network that misbehaves, as a pytest class to subclass.
+- `KillConformance`: a server that is killed and frozen under load, as a pytest class to subclass.
 - `TcpProxy`: delays, cuts, half-closes and freezes connections between a client and a real server.
 - `server_address` and `own_server`: real servers, shared or for one test alone.
 - `FaultyBackend`, `SlowBackend`, `RecordingBackend`, `SilentBackend`: backends that misbehave on request.
 
-Only the first two need pytest and Hypothesis, which are imported when they are asked for.
+The classes and the machine need pytest and Hypothesis, which are imported when they are asked for.
 
 Examples
 --------
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from ckpt.testing.crashes import CrashState, crash_states
     from ckpt.testing.disk import Operation, RecordingDisk
     from ckpt.testing.faults import Fault, FaultyDisk, each_fault
+    from ckpt.testing.kills import KillConformance
+    from ckpt.testing.network import NetworkConformance
     from ckpt.testing.proxy import TcpProxy
     from ckpt.testing.servers import own_server, server_address
     from ckpt.testing.stateful import backend_machine
@@ -52,7 +56,9 @@ __all__ = [
     "Fault",
     "FaultyBackend",
     "FaultyDisk",
+    "KillConformance",
     "ManualClock",
+    "NetworkConformance",
     "Operation",
     "RecordingBackend",
     "RecordingDisk",
@@ -75,7 +81,9 @@ _HOME = {
     "Fault": "faults",
     "FaultyBackend": "backends",
     "FaultyDisk": "faults",
+    "KillConformance": "kills",
     "ManualClock": "clock",
+    "NetworkConformance": "network",
     "Operation": "disk",
     "RecordingBackend": "backends",
     "RecordingDisk": "disk",
@@ -91,14 +99,18 @@ _HOME = {
     "survives_crashes": "survival",
     "survives_faults": "survival",
 }
-_WITH_ASSERTS = ("harness", "plain", "versions", "owners", "life", "stateful", "model")
+_NEED_PYTEST = ("BackendConformance", "KillConformance", "NetworkConformance", "backend_machine")
+_WITH_ASSERTS = (
+    *("harness", "plain", "versions", "owners", "life", "stateful", "model"),
+    *("network", "kills", "load", "outcomes"),
+)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        if name in ("BackendConformance", "backend_machine"):
+        if name in _NEED_PYTEST:
             _explain_failing_asserts()
         module = importlib.import_module(f"{__name__}.{_HOME[name]}")
     except ModuleNotFoundError as error:

@@ -94,6 +94,7 @@ class TcpProxy:
         self._links: dict[_Link, asyncio.Task[bool]] = {}
         self._listener: socket.socket | None = None
         self._flowing = asyncio.Event()
+        self._heard = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"ckpt-proxy-{self.port}", daemon=True)
         self._thread.start()
@@ -116,6 +117,10 @@ class TcpProxy:
     def freeze(self) -> None:
         """Let nothing through in either direction; connections stay open and new ones are accepted."""
         self._do(self._set_flowing(False))
+
+    def wait_for_client(self) -> None:
+        """Return when a client has connected or sent something since the last `freeze`."""
+        self._do(self._hear())
 
     def thaw(self) -> None:
         """End a freeze; what was sent meanwhile arrives."""
@@ -181,6 +186,10 @@ class TcpProxy:
             self._flowing.set()
         else:
             self._flowing.clear()
+            self._heard.clear()
+
+    async def _hear(self) -> None:
+        await self._heard.wait()
 
     async def _allow(self, count: int, direction: Direction) -> None:
         self._allowed_bytes[direction] = count
@@ -218,6 +227,7 @@ class TcpProxy:
         except OSError:
             return  # it has gone again
         self._accepted += 1
+        self._heard.set()
         link = _Link(client)
         self._links[link] = task = self._loop.create_task(self._serve(link))
         # Not in the task itself: one that is cancelled before it has begun never runs at all.
@@ -253,6 +263,8 @@ class TcpProxy:
         data = b"."
         while data:
             data = await self._loop.sock_recv(link.source(direction), _CHUNK_BYTES)
+            if direction == "to_server":
+                self._heard.set()
             await queue.put((self._loop.time() + self._delay_s, data))
 
     async def _send(

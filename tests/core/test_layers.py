@@ -59,9 +59,9 @@ def test_the_test_instruments_know_only_the_core() -> None:
     assert wrong(CORE / "testing", {"ckpt"} | CORE_LIBRARIES | TEST_LIBRARIES) == []
 
 
-def test_pytest_and_hypothesis_are_needed_by_the_conformance_suite_only() -> None:
+def test_pytest_and_hypothesis_are_needed_by_the_conformance_suites_only() -> None:
     needs = {p.stem for p in modules(CORE / "testing") for _, name in imports(p) if name in TEST_LIBRARIES}
-    assert needs <= {"harness", "plain", "versions", "owners", "life", "stateful"}
+    assert needs <= {"harness", "plain", "versions", "owners", "life", "stateful", "network", "kills"}
 
 
 def test_backends_know_the_core_and_their_own_driver() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import random
-import subprocess
-import sys
 import threading
-import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -16,112 +12,24 @@ import redis
 import ckpt
 from ckpt.dev import RedisServer, SentinelServer
 from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
-
-KEYS = [b"key-%02d" % n for n in range(20)]
-PATIENT_S = 60.0
-ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "20"))
-
-
-class Writer:
-    """Writes numbered batches and commits through one handle, and notes what was acknowledged."""
-
-    def __init__(self, backend: ckpt.Backend) -> None:
-        self._backend = backend
-        self._stop = threading.Event()
-        self.moved = threading.Condition()
-        self.put = self.put_begun = self.committed = self.commit_begun = 0
-        self.errors: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._run, args=(work,)) for work in (self._puts, self._commits)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            while not self._stop.is_set():
-                work()
-                with self.moved:
-                    self.moved.notify_all()
-        except BaseException as error:  # noqa: BLE001 whatever it is fails the test
-            self.errors.append(error)
-
-    def _puts(self) -> None:
-        self.put_begun += 1
-        self._backend.put_many("words", dict.fromkeys(KEYS, b"%d" % self.put_begun))
-        self.put = self.put_begun
-
-    def _commits(self) -> None:
-        self.commit_begun += 1
-        self._backend.commit("store", self.commit_begun, dict.fromkeys(KEYS[:5], b"%d" % self.commit_begun))
-        self.committed = self.commit_begun
-
-    def wait_for_more(self) -> None:
-        """Until both kinds of writes were acknowledged again."""
-        put, committed = self.put, self.committed
-        with self.moved:
-            went_on = self.moved.wait_for(
-                lambda: self.errors or (self.put > put + 2 and self.committed > committed + 2), PATIENT_S
-            )
-        assert went_on, "writing does not go on"
-        assert not self.errors, self.errors
-
-    def require_nothing_lost(self, backend: ckpt.Backend) -> None:
-        """What is there is what was acknowledged, or something newer, and whole."""
-        put, committed = self.put, self.committed
-        found = set(backend.get_many("words", KEYS).values())
-        assert len(found) == 1
-        assert int(found.pop()) >= put
-        tip = backend.history("store").tip
-        assert tip is not None
-        assert tip.version >= committed
-        seen = backend.get_many("store", KEYS[:5], version=tip.version)
-        assert set(seen.values()) == {b"%d" % tip.version}
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(PATIENT_S)
-        assert not self.errors, self.errors
+from ckpt.testing import KillConformance, own_server
+from ckpt.testing.load import StoreLoad
+from ckpt.testing.outcomes import PATIENT_S, begin, outcome
 
 
 @pytest.mark.crash
-def test_killed_servers_lose_nothing(private_server: Callable[..., RedisServer]) -> None:
-    server = private_server("redis")
-    choose = random.Random(4)
-    with (
-        ckpt.open_backend(server.address, retry_s=PATIENT_S, timeout_s=5) as backend,
-        ckpt.open_backend(server.address, retry_s=PATIENT_S, timeout_s=5) as reader,
-    ):
-        writer = Writer(backend)
-        for _ in range(ROUNDS):
-            writer.wait_for_more()
-            threading.Event().wait(choose.random() * 0.02)
-            server.kill()
-            server.start()
-            writer.require_nothing_lost(reader)
-        writer.wait_for_more()
-        writer.stop()
-        writer.require_nothing_lost(reader)
-        assert list(reader.verify()) == []
-    assert writer.put > 3 * ROUNDS
+class TestRedisKills(KillConformance):
+    rounds = 20
+    timeout_s = 0.2
+    writer_s = 0.25
+    silent_says = "did not answer in time"
 
+    @classmethod
+    def start_server(cls, folder: Path) -> RedisServer:
+        return own_server("redis", folder)
 
-@pytest.mark.crash
-def test_killed_writers_lose_nothing(dev_server: Callable[[str], str]) -> None:
-    prefix = f"crash-{uuid.uuid4().hex[:12]}"
-    address = dev_server("redis")
-    command = [sys.executable, "-m", "ckpt.testing.crash", "--rounds", "8", "--address"]
-    try:
-        ran = subprocess.run(
-            [*command, f"{address}?prefix={prefix}"], capture_output=True, text=True, timeout=300, check=False
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        assert "none lost" in ran.stdout
-    finally:
-        with redis.Redis.from_url(address) as client:
-            for key in client.scan_iter(match=f"{prefix}*", count=1000):
-                client.unlink(key)
+    def address(self, server: RedisServer, place: str) -> str:
+        return f"{server.address}?prefix={place}"
 
 
 @pytest.mark.crash
@@ -139,12 +47,12 @@ def test_a_failover_loses_nothing_that_a_replica_has_confirmed(private_server: C
         ckpt.open_backend(address, retry_s=PATIENT_S, timeout_s=5) as reader,
     ):
         assert backend.stats().details["replicas"] == 2
-        writer = Writer(backend)
-        writer.wait_for_more()
+        load = StoreLoad(backend)
+        load.wait_for_more()
         primary.kill()
-        writer.wait_for_more()
-        writer.stop()
-        writer.require_nothing_lost(reader)
+        load.wait_for_more()
+        load.stop()
+        load.require_exactly(reader)
         assert sentinel_says(sentinel, "address") != (primary.host, primary.port)
 
 
@@ -188,32 +96,13 @@ def test_a_commit_counts_only_when_replicas_have_it_also_at_the_second_attempt(
     with ckpt.open_backend(server.address, retry_s=PATIENT_S, **options) as backend:
         backend.commit("store", 1, {b"k": b"1"})
         replica.freeze()
-        outcome: list[object] = []
-        thread = threading.Thread(target=lambda: outcome.append(backend.commit("store", 2, {b"k": b"2"})))
-        thread.start()
+        call = begin(backend.commit, "store", 2, {b"k": b"2"})
         # Several attempts fail: the record is there after the first, and is not taken for an answer.
-        thread.join(1.0)
-        assert not outcome
+        with pytest.raises(TimeoutError):
+            call.result(timeout=1.0)
         replica.thaw()
-        thread.join(PATIENT_S)
-        assert outcome
+        assert isinstance(outcome(call), str)
         assert [commit.version for commit in backend.versions("store")] == [1, 2]
-
-
-def test_a_frozen_server_is_waited_for_and_nothing_is_written_twice(
-    private_server: Callable[..., RedisServer],
-) -> None:
-    server = private_server("redis")
-    with ckpt.open_backend(server.address, timeout_s=0.2, retry_s=0.1) as backend:
-        backend.put_many("words", {b"be": b"1"})
-        server.freeze()
-        with pytest.raises(BackendUnavailableError, match="did not answer in time"):
-            backend.put_many("words", {b"be": b"2"})
-        with pytest.raises(BackendUnavailableError):
-            backend.get_many("words", [b"be"])
-        server.thaw()
-        backend.put_many("words", {b"be": b"3"})
-        assert backend.get_many("words", [b"be"]) == {b"be": b"3"}
 
 
 def test_a_full_server_refuses_writes_reads_on_and_can_be_emptied(

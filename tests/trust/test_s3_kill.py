@@ -2,133 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import random
 import secrets
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import ckpt
 from ckpt.dev import S3Server
 from ckpt.errors import FencedError
+from ckpt.testing import KillConformance, own_server
+from ckpt.testing.outcomes import PATIENT_S
 from ckpt_backends.fsspec import FsspecBackend
 from ckpt_backends.object_requests import ObjectExistsError
 
-KEYS = [b"key-%02d" % n for n in range(20)]
-ROUNDS = int(os.environ.get("CKPT_KILL_ROUNDS", "5"))
-PATIENT_S = 120.0
 SMALL = "unindexed_segments=8&small_segments=16"
 """So that index flushes and compactions happen all the time."""
 
 
-class Writer:
-    """Writes numbered batches and commits through one handle; knows what was acknowledged."""
-
-    def __init__(self, backend: ckpt.Backend) -> None:
-        self._backend = backend
-        self._stop = threading.Event()
-        self.moved = threading.Condition()
-        self.put = self.put_begun = self.committed = self.commit_begun = 0
-        self.errors: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._run, args=(work,)) for work in (self._puts, self._commits)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            while not self._stop.is_set():
-                work()
-                with self.moved:
-                    self.moved.notify_all()
-        except BaseException as error:  # noqa: BLE001 whatever it is fails the test
-            self.errors.append(error)
-            with self.moved:
-                self.moved.notify_all()
-
-    def _puts(self) -> None:
-        self.put_begun += 1
-        self._backend.put_many("words", dict.fromkeys(KEYS, b"%d" % self.put_begun))
-        self.put = self.put_begun
-
-    def _commits(self) -> None:
-        self.commit_begun += 1
-        self._backend.commit("store", self.commit_begun, dict.fromkeys(KEYS[:5], b"%d" % self.commit_begun))
-        self.committed = self.commit_begun
-
-    def wait_for_more(self) -> None:
-        """Until both kinds of writes were acknowledged again."""
-        put, committed = self.put, self.committed
-        with self.moved:
-            went_on = self.moved.wait_for(
-                lambda: self.errors or (self.put > put + 2 and self.committed > committed + 2), PATIENT_S
-            )
-        assert went_on, "writing does not go on"
-        assert not self.errors, self.errors
-
-    def require_nothing_lost(self, backend: ckpt.Backend) -> None:
-        """What is there is what was acknowledged, or something newer, and whole."""
-        put, committed = self.put, self.committed
-        found = set(backend.get_many("words", KEYS).values())
-        assert len(found) == 1
-        assert int(found.pop()) >= put
-        tip = backend.history("store").tip
-        assert tip is not None
-        assert tip.version >= committed
-        seen = backend.get_many("store", KEYS[:5], version=tip.version)
-        assert set(seen.values()) == {b"%d" % tip.version}
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(PATIENT_S)
-        assert not self.errors, self.errors
-
-
 @pytest.mark.crash
 @pytest.mark.slow
-def test_five_killed_servers_lose_nothing(private_server: Callable[..., S3Server]) -> None:
-    server = private_server("s3")
-    choose = random.Random(4)
-    address = f"{server.address}&{SMALL}"
-    with (
-        ckpt.open_backend(address, retry_s=PATIENT_S) as backend,
-        ckpt.open_backend(address, retry_s=PATIENT_S) as reader,
-    ):
-        writer = Writer(backend)
-        for _ in range(ROUNDS):
-            writer.wait_for_more()
-            threading.Event().wait(choose.random() * 0.05)
-            server.kill()
-            server.start()
-            writer.require_nothing_lost(reader)
-        writer.wait_for_more()
-        writer.stop()
-        writer.require_nothing_lost(reader)
-        assert list(reader.verify()) == []
-    with ckpt.open_backend(server.address) as again:
-        writer.require_nothing_lost(again)
-    assert writer.put > 15
+class TestS3Kills(KillConformance):
+    @classmethod
+    def start_server(cls, folder: Path) -> S3Server:
+        return own_server("s3", folder)
 
-
-@pytest.mark.crash
-@pytest.mark.slow
-def test_killed_writers_lose_nothing(dev_server: Callable[[str], str]) -> None:
-    base, _, query = dev_server("s3").partition("?")
-    address = f"{base}/crash-{secrets.token_hex(6)}?{query}&{SMALL}"
-    command = [sys.executable, "-m", "ckpt.testing.crash", "--rounds", "6", "--seconds-per-round", "1"]
-    ran = subprocess.run(
-        [*command, "--address", address], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "none lost" in ran.stdout
-    assert "while writing" in ran.stdout
+    def address(self, server: S3Server, place: str) -> str:
+        base, _, query = server.address.partition("?")
+        return f"{base}/{place}?{query}&{SMALL}"
 
 
 def test_of_many_that_create_one_object_exactly_one_wins(dev_server: Callable[[str], str]) -> None:
