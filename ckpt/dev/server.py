@@ -140,9 +140,8 @@ class Server(abc.ABC):
         processes.kill(self._chosen(roles))
 
     def freeze(self, *roles: str) -> None:
-        """Suspend processes: connections stay open and nothing answers."""
-        for process in self._chosen(roles):
-            process.signal(signal.SIGSTOP)
+        """Suspend processes: connections stay open and nothing answers, from when this returns."""
+        processes.freeze(self._chosen(roles))
 
     def thaw(self, *roles: str) -> None:
         """Let frozen processes go on."""
