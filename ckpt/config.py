@@ -25,6 +25,7 @@ OptionsT = TypeVar("OptionsT")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 _SECRETS = ("password", "secret", "token", "key_file", "credential")
+_WHERE_SECRETS_ARE = frozenset({"password_file", "password_env"})
 
 
 class Durability(enum.StrEnum):
@@ -54,17 +55,25 @@ class Address:
 
     def __str__(self) -> str:
         """The address without secrets: passwords in the location and secret options are replaced."""
-        location = re.sub(r"(?<=:)[^:@/]*(?=@)", "***", self.location)
-        if not self.options:
+        location, options = self._shown()
+        if not options:
             return f"{self.scheme}://{location}"
-        shown = {k: "***" if _is_secret(k, v) else v for k, v in self.options.items()}
-        return f"{self.scheme}://{location}?{urlencode(shown, quote_via=quote, safe='*/:,')}"
+        return f"{self.scheme}://{location}?{urlencode(options, quote_via=quote, safe='*/:,')}"
+
+    def __repr__(self) -> str:
+        location, options = self._shown()
+        return f"Address(scheme={self.scheme!r}, location={location!r}, options={options!r})"
+
+    def _shown(self) -> tuple[str, dict[str, str]]:
+        # A password may hold what should have been escaped; a path may hold what looks like one.
+        location = re.sub(r"^([^:/]*):.*@", r"\1:***@", self.location, flags=re.DOTALL)
+        return location, {k: "***" if _is_secret(k, v) else v for k, v in self.options.items()}
 
 
 def _is_secret(name: str, value: str) -> bool:
     """Whether an option's value must not be shown: its name says so, or a name in the JSON that it is."""
     words = name.lower() + (value.lower() if value.lstrip().startswith(("{", "[")) else "")
-    return any(secret in words for secret in _SECRETS)
+    return name not in _WHERE_SECRETS_ARE and any(secret in words for secret in _SECRETS)
 
 
 def parse_address(address: str) -> Address:
@@ -82,9 +91,8 @@ def parse_address(address: str) -> Address:
     if not isinstance(address, str) or not (
         match := re.fullmatch(r"([A-Za-z][\w+.-]*)://(.*)", address, re.DOTALL)
     ):
-        raise ConfigError(
-            f"{address!r} is not an address; write scheme://location, for example log:///var/ckpt"
-        )
+        shown = re.sub(":.*@", ":***@", repr(address))
+        raise ConfigError(f"{shown} is not an address; write scheme://location, for example log:///var/ckpt")
     location, _, query = match[2].partition("?")
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):

@@ -58,10 +58,31 @@ def test_an_option_given_twice_is_refused() -> None:
 
 
 def test_an_address_shows_no_secrets() -> None:
-    shown = str(parse_address("redis://user:hunter2@host/0?password=hunter2&auth_token=hunter2&prefix=x"))
-    assert "hunter2" not in shown
+    address = parse_address("redis://user:hunter2@host/0?password=hunter2&auth_token=hunter2&prefix=x")
+    shown = str(address)
+    assert "hunter2" not in shown + repr(address)
     assert "prefix=x" in shown
     assert shown.startswith("redis://user:***@host/0?")
+
+
+@pytest.mark.parametrize(
+    "location", [":hush@host", "ada:hush@host", "ada:h/hush@host", "ada:h:hush@a@host/0"]
+)
+def test_a_password_that_was_not_escaped_is_not_shown_either(location: str) -> None:
+    address = parse_address(f"redis://{location}")
+    assert "hush" not in str(address) + repr(address)
+    with pytest.raises(ConfigError, match="is not an address") as caught:
+        parse_address(f"redis:/{location}")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_path_is_shown_whatever_it_looks_like() -> None:
+    assert str(parse_address("log:///var/a:b@c")) == "log:///var/a:b@c"
+
+
+def test_where_a_password_is_may_be_shown() -> None:
+    shown = "redis://ada@host/0?password_file=/run/secrets/redis&password_env=OTHER"
+    assert str(parse_address(shown)) == shown
 
 
 safe = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
