@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,8 +115,22 @@ def test_a_command_hides_the_password_from_its_output(guarded: Server) -> None:
 
 def test_a_store_that_is_only_read_must_be_there(cassandra_keyspace: str) -> None:
     missing = cassandra_keyspace.rpartition("/")[0] + "/not_there"
-    with pytest.raises(BackendUnavailableError, match=r"there is no store in keyspace .*not_there.* once"):
+    with pytest.raises(ConfigError, match=r"there is no store in keyspace .*not_there.* once"):
         ckpt.open_backend(missing, mode="read")
+    with ckpt.open_backend(cassandra_keyspace, prefix="there") as backend:
+        backend.put_many("words", {b"be": b"2"})
+    with pytest.raises(ConfigError, match="there is no store with prefix 'not there'"):
+        ckpt.open_backend(cassandra_keyspace, mode="read", prefix="not there")
+    with ckpt.open_backend(cassandra_keyspace, mode="read", prefix="there") as reader:
+        assert reader.get_many("words", [b"be"]) == {b"be": b"2"}
+
+
+def test_hosts_that_have_no_address_are_named() -> None:
+    with pytest.raises(
+        BackendUnavailableError, match=r"host.invalid:9042 cannot be reached .* names"
+    ) as raised:
+        ckpt.open_backend(f"cassandra://ada:{ESCAPED}@no.such.host.invalid/ckpt", retry_s=0)
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_server_that_is_not_there_is_named_when_the_store_is_opened() -> None:

@@ -62,7 +62,7 @@ def translated(error: Exception, at: str) -> CkptError:
             "store again"
         )
     if isinstance(error, cassandra.UnresolvableContactPoints):
-        return ConfigError(f"no host of {at} has an address; check the spelling, or the name service")
+        return NotNowError(f"{at} cannot be reached (no host has an address); check the names of the hosts")
     return NotNowError(f"{at} gave no answer ({type(error).__name__}); check that it runs, then try again")
 
 

@@ -223,23 +223,27 @@ def connect(target: CassandraTarget, options: CassandraOptions) -> Link:
         row_factory=tuple_factory,
     )
     auth = PlainTextAuthProvider(target.username, target.password or "") if target.username else None
-    cluster = Cluster(
-        contact_points=list(target.hosts),
-        port=target.hosts[0][1],
-        protocol_version=5,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_S, max_attempts=None),
-        auth_provider=auth,
-        ssl_context=tls_context(options, check_host=options.tls_check_host),
-        # Without it the kernel holds back the end of a batch until the server has confirmed its beginning.
-        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-        connect_timeout=options.timeout_s,
-        control_connection_timeout=options.timeout_s,
-        max_schema_agreement_wait=options.timeout_s,
-        idle_heartbeat_interval=min(_SLOWEST_HEARTBEAT_S, options.timeout_s),
-        idle_heartbeat_timeout=options.timeout_s,
-        timestamp_generator=_Timestamps(),
-    )
+    try:
+        cluster = Cluster(
+            contact_points=list(target.hosts),
+            port=target.hosts[0][1],
+            protocol_version=5,
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_S, max_attempts=None),
+            auth_provider=auth,
+            ssl_context=tls_context(options, check_host=options.tls_check_host),
+            # Without it the kernel holds back the end of a batch until its beginning was confirmed.
+            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+            connect_timeout=options.timeout_s,
+            control_connection_timeout=options.timeout_s,
+            max_schema_agreement_wait=options.timeout_s,
+            idle_heartbeat_interval=min(_SLOWEST_HEARTBEAT_S, options.timeout_s),
+            idle_heartbeat_timeout=options.timeout_s,
+            timestamp_generator=_Timestamps(),
+        )
+    except DRIVER_ERRORS as error:
+        # Names of hosts are resolved here.
+        raise translated(error, target.at) from error
     try:
         return Link(cluster, cluster.connect(), target, options)
     except DRIVER_ERRORS as error:

@@ -25,8 +25,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from ckpt.errors import BackendUnavailableError, ConfigError
-from ckpt_backends.cassandra.link import Link
+from ckpt.errors import ConfigError
+from ckpt_backends.cassandra.link import Link, text
 from ckpt_backends.cassandra.options import CassandraOptions
 
 _WHOLE: Final = "prefix=? AND namespace=?"
@@ -109,12 +109,17 @@ def prepare(link: Link, options: CassandraOptions) -> None:
     """Make sure that every table exists, and prepare all statements, so that no later call waits for it."""
     if not _is_complete(link):
         if options.mode == "read":
-            raise BackendUnavailableError(
+            raise ConfigError(
                 f"there is no store in keyspace {link.keyspace} of {link.at}; open it for writing once, or "
                 "check the address"
             )
         _create(link, options)
     link.prepare(Cql)
+    if options.mode == "read" and not link.ask(Cql.LIST_NAMES, text(options.prefix), level=link.quorum):
+        raise ConfigError(
+            f"there is no store with prefix {options.prefix!r} in keyspace {link.keyspace} of {link.at}; "
+            "check the address and its prefix"
+        )
 
 
 def _is_complete(link: Link) -> bool:
