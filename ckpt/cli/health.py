@@ -27,10 +27,11 @@ def verify(ctx: click.Context, address: str, as_json: bool) -> None:
             else:
                 click.echo(str(record))
         shown_address = backend.address
+        following = "ckpt repair" if isinstance(backend, Repairs) else "put back what a copy of the store has"
     if as_json:
         print_json({"address": shown_address, "bad_records": bad})
     else:
-        click.echo(f"{bad} bad record{'s' * (bad != 1)}; next: ckpt repair" if bad else "no bad records")
+        click.echo(f"{bad} bad record{'s' * (bad != 1)}; next: {following}" if bad else "no bad records")
     if bad:
         ctx.exit(BAD_DATA)
 
