@@ -130,18 +130,35 @@ class Recovery:
             self._report()
 
     def _keys(self) -> list[bytes]:
-        listed = self._persist(self._listed)
         hot = self._persist(self._hottest)
-        if self.error is None:
-            hot = [key for key in hot if key in listed]
+        if self._limit is not None:
+            hot = self._persist(lambda: self._present(hot))
+            listed = self._persist(self._listed) if len(hot) < self._limit else {}
+        else:
+            listed = self._persist(self._listed)
+            if self.error is None:
+                hot = [key for key in hot if key in listed]
         return list(dict.fromkeys([*hot, *listed]))[: self._limit]
+
+    def _present(self, keys: list[bytes]) -> list[bytes]:
+        """Those that exist, or cannot be read, without a look at all the others."""
+        present: list[bytes] = []
+        for start in range(0, len(keys), _CHUNK):
+            chunk = keys[start : start + _CHUNK]
+            try:
+                found = self._backend.get_many(self.namespace, chunk)
+                present += [key for key in chunk if key in found]
+            except CorruptRecordError:
+                present += chunk
+        return present
 
     def _listed(self) -> dict[bytes, None]:
         listed: dict[bytes, None] = {}
         try:
             for key, _ in self._backend.scan(self.namespace):
                 listed[key] = None
-                if self._stop.is_set():
+                # A namespace may hold far more than fits, and a list of all of it takes memory too.
+                if self._stop.is_set() or len(listed) == self._limit:
                     break
         except CorruptRecordError as error:
             self.error = error

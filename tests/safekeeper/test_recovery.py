@@ -194,6 +194,34 @@ def test_recovery_reads_no_more_than_fits(memory: ckpt.Backend, open_keeper: Any
     assert (recovery.total, live(keeper)) == (7, 7)
 
 
+class CountingBackend(RecordingBackend):
+    """Counts the rows that are taken from its scans."""
+
+    taken = 0
+
+    def scan(self, *args: Any, **kwargs: Any) -> Iterator[tuple[bytes, bytes]]:
+        for row in super().scan(*args, **kwargs):
+            self.taken += 1
+            yield row
+
+
+def test_recovery_lists_no_more_than_fits(memory: ckpt.Backend, open_keeper: Any) -> None:
+    fill(memory, 500)
+    with ckpt.SafeKeeper(memory) as keeper:
+        for key in ("0400", "0300", "gone"):
+            keeper.namespace("words").update(key, 1)
+        keeper.namespace("words").delete("gone")
+    counting = CountingBackend(memory)
+    keeper = open_keeper(counting)
+    words = keeper.namespace("words", max_states=7)
+    recovery = words.recover(hot_first=True)
+    assert recovery.wait(10)
+    assert (recovery.total, recovery.done, live(keeper)) == (7, 7, 7)
+    assert counting.taken <= 7
+    asked = len(counting.calls)
+    assert (words.load("0400"), words.load("0300"), len(counting.calls)) == (1, 1, asked)
+
+
 def from_memory(words: Any, recording: RecordingBackend, keys: str) -> str:
     """Those of the keys whose states are live."""
     live_keys = ""
