@@ -124,6 +124,14 @@ def test_a_server_that_is_not_there_is_named_at_once() -> None:
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize("tls", [False, True])
+def test_sentinels_that_are_not_there_are_named(tls: bool) -> None:
+    with pytest.raises(
+        BackendUnavailableError, match=r"no sentinel of redis://127.0.0.1:9/0 names a primary"
+    ):
+        ckpt.open_backend("redis://127.0.0.1:9/0?sentinel=main", retry_s=0, timeout_s=1, tls=tls)
+
+
 def test_a_missing_driver_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [
         name for name in sys.modules if name.partition(".")[0] == "redis" or "_backends.redis" in name

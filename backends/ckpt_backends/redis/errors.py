@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from redis import exceptions
+from redis.sentinel import MasterNotFoundError
 
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError
 from ckpt_backends.cells import NotNowError
@@ -109,6 +110,11 @@ def _unreachable(error: Exception, at: str) -> CkptError:
         return ConfigError(
             f"{at} and this client do not agree on TLS; use tls=true exactly where the server speaks TLS, "
             "with tls_cert and tls_key if it asks for a certificate"
+        )
+    if isinstance(error, MasterNotFoundError):
+        return NotNowError(
+            f"no sentinel of {at} names a primary; check that the sentinels run, and that sentinel= is their "
+            "name for it"
         )
     return NotNowError(f"{at} cannot be reached ({_reason(error)}); check that it runs and can be reached")
 
