@@ -6,11 +6,13 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from ckpt.backend import Capabilities
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
+from ckpt_backends.cells.access import Place
 
 
 @dataclass
@@ -52,6 +54,10 @@ class Cells(CellBackend):
         ordered_scan=True,
         detects_corruption=False,
     )
+
+    @classmethod
+    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
+        raise AssertionError("no address names it")
 
 
 class DictServer(CellServer):

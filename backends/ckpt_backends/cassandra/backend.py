@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ckpt.backend import Capabilities
-from ckpt.config import Address, build_options
+from ckpt.config import build_options
 from ckpt_backends.cassandra.link import Link, connect
 from ckpt_backends.cassandra.options import CassandraOptions, read_target
 from ckpt_backends.cassandra.schema import prepare
 from ckpt_backends.cassandra.server import CassandraServer
-from ckpt_backends.cells import CellBackend
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cells import CellBackend, CellOptions, CellServer
+from ckpt_backends.cells.access import Place
 from ckpt_backends.cells.patience import Patience
 
 
 class CassandraBackend(CellBackend):
     """Keeps checkpoints in a keyspace of a Cassandra cluster, in bucketed partitions.
+
+    Opening it to write makes the keyspace and its tables where they are missing.
 
     See docs/cassandra.md for addresses, options, tables and what is lost in which failure.
     """
@@ -34,13 +35,8 @@ class CassandraBackend(CellBackend):
     )
 
     @classmethod
-    def from_address(
-        cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any
-    ) -> CassandraBackend:
-        """Open the store that an address names; the keyspace and its tables are created where they are
-        missing."""
-        place = read_place(address)
-        options = build_options(CassandraOptions, {**address.options, **extra}, of=cls.scheme)
+    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
+        options = build_options(CassandraOptions, given, of=cls.scheme)
         target = read_target(place, options)
 
         def opened() -> Link:
@@ -53,4 +49,4 @@ class CassandraBackend(CellBackend):
             return link
 
         link = Patience.of(options).call(opened)
-        return cls(CassandraServer(link, options), options, address=target.shown, clock=clock)
+        return CassandraServer(link, options), options, target.shown

@@ -13,8 +13,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -30,9 +31,11 @@ from ckpt.backend import (
     require_open,
     versions_need_commits,
 )
+from ckpt.config import Address
 from ckpt.errors import BackendUnavailableError, CorruptRecordError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import History, require_plain
+from ckpt_backends.cells.access import Place, read_place
 from ckpt_backends.cells.cleaning import Cleaner
 from ckpt_backends.cells.commits import Committer
 from ckpt_backends.cells.ledger import State
@@ -71,6 +74,18 @@ class CellBackend(Backend):
         self._reader = CommitReader(server, options.grace_s)
         self._spaces: dict[str, Space] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def from_address(cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any) -> Self:
+        """Open the store that an address names; the server has answered when this returns."""
+        place = read_place(address)
+        server, options, shown = cls._reached(place, {**address.options, **extra})
+        return cls(server, options, address=shown, clock=clock)
+
+    @classmethod
+    @abstractmethod
+    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
+        """A server that has answered, its options, and the address to show; or nothing is left open."""
 
     # -- plain namespaces ------------------------------------------------------------------------
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
 from ckpt.backend import Capabilities
-from ckpt.config import Address, build_options
+from ckpt.config import build_options
 from ckpt.errors import ConfigError
-from ckpt_backends.cells.access import Place, read_place, shown_address
-from ckpt_backends.cells.backend import CellBackend
+from ckpt_backends.cells import CellBackend, CellOptions, CellServer
+from ckpt_backends.cells.access import Place, shown_address
 from ckpt_backends.cells.patience import Patience
 from ckpt_backends.hbase.connections import Connections, Endpoint
 from ckpt_backends.hbase.options import HBaseOptions
@@ -37,12 +36,8 @@ class HBaseBackend(CellBackend):
     )
 
     @classmethod
-    def from_address(
-        cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any
-    ) -> HBaseBackend:
-        """Open `hbase://host:9090/table?option=…`; the table is made if it is not there."""
-        place = read_place(address)
-        options = build_options(HBaseOptions, {**address.options, **extra}, of=cls.scheme)
+    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
+        options = build_options(HBaseOptions, given, of=cls.scheme)
         table = _table(place)
         ((host, port),) = place.hosts(DEFAULT_PORT)
         connections = Connections(Endpoint.of(host, port, options))
@@ -53,7 +48,7 @@ class HBaseBackend(CellBackend):
             server.close()
             raise
         shown = shown_address(place.shown(DEFAULT_PORT, quote(table, safe=":")), options)
-        return cls(server, options, address=shown, clock=clock)
+        return server, options, shown
 
 
 def _table(place: Place) -> str:

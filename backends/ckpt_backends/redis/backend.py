@@ -6,15 +6,14 @@ The address is `redis://[user[:password]@]host[:port][/database]?option=…`, or
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ckpt.backend import Capabilities
-from ckpt.config import Address, build_options
+from ckpt.config import build_options
 from ckpt.errors import ConfigError
-from ckpt_backends.cells import CellBackend
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cells import CellBackend, CellOptions, CellServer
+from ckpt_backends.cells.access import Place
 from ckpt_backends.cells.patience import Patience
 from ckpt_backends.redis.about import About, ask_about
 from ckpt_backends.redis.layout import Layout
@@ -37,13 +36,9 @@ class RedisBackend(CellBackend):
     )
 
     @classmethod
-    def from_address(
-        cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any
-    ) -> RedisBackend:
-        """Open the store that an address names."""
-        place = read_place(address)
+    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
         secured = {"tls": True} if place.scheme == "rediss" else {}
-        options = build_options(RedisOptions, {**address.options, **extra, **secured}, of=cls.scheme)
+        options = build_options(RedisOptions, {**given, **secured}, of=cls.scheme)
         target = read_target(place, options)
         link = open_link(target, options)
         try:
@@ -51,7 +46,7 @@ class RedisBackend(CellBackend):
         except BaseException:
             link.close()
             raise
-        return cls(RedisServer(link, options, about), options, address=target.shown, clock=clock)
+        return RedisServer(link, options, about), options, target.shown
 
 
 def _checked(link: Link, options: RedisOptions) -> About:
