@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -165,6 +166,8 @@ class TestProcesses:
             [sys.executable, "-m", "ckpt", "ls", big, "words"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # A shell that started these tests in the background has them ignore Ctrl-C.
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         )
         assert listing.stdout is not None
         listing.stdout.readline()  # it runs, and is now waiting for its pipe to be read

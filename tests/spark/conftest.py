@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,10 +42,13 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.driver.memory", "1g")
     )
-    session = ckpt.spark.configure(builder, address).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        # Without it, workers are whatever `python3` of the PATH is.
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = ckpt.spark.configure(builder, address).getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
 
 
 class Stream:

@@ -24,7 +24,7 @@ from ckpt.backend import (
     require_open,
     versions_need_commits,
 )
-from ckpt.errors import CorruptRecordError, shown_key
+from ckpt.errors import CkptError, CorruptRecordError, shown_key
 from ckpt.types import Block, check_namespace
 from ckpt.versions import History
 from ckpt_backends.log.blocks import pack, read_frames
@@ -152,7 +152,12 @@ class EngineReader(Backend):
         engine = self._engine
         for _ in range(_TRIES_WITHOUT_LOCK):
             live = engine.live
-            locations = self._locations(namespace, version, commit_id)
+            try:
+                locations = self._locations(namespace, version, commit_id)
+            except CkptError:
+                if engine.live is live:
+                    raise
+                continue  # a segment was retired meanwhile
             with engine.lock:
                 if engine.live is live:  # nothing of what was found has been retired meanwhile
                     return locations, self._segments_of(locations)
