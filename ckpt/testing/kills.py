@@ -101,7 +101,6 @@ class KillConformance:
             load.wait_for_more()
             load.stop()
             load.require_exactly(backend)
-            load.require_exactly(reader)
         with open_backend(store) as again:
             load.require_exactly(again)
 
