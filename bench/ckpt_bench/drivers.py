@@ -34,7 +34,8 @@ class BackendStore:
     """Our backend, with everything that its contract promises."""
 
     def __init__(self, address: str) -> None:
-        self._backend = ckpt.open_backend(address, prefix=f"bench-{uuid.uuid4().hex}")
+        self.prefix = f"bench-{uuid.uuid4().hex}"
+        self._backend = ckpt.open_backend(address, prefix=self.prefix)
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
         self._backend.put_many(_NAMESPACE, items)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from ckpt_bench.drivers import BULK_STORES, BulkStore
+from ckpt_bench.drivers import BULK_STORES, BackendStore, BulkStore
 from ckpt_bench.interleaved import interleaved, share
 
 EACH = [(server, store) for server, stores in BULK_STORES.items() for store in stores]
@@ -20,28 +20,24 @@ LEAST_SHARE_AT_ONCE = {"redis": 0.5}
 
 @pytest.fixture
 def opened_on(request: pytest.FixtureRequest) -> Iterator[Callable[[str, str], BulkStore]]:
-    stores: list[BulkStore] = []
+    opened: list[tuple[str, BulkStore]] = []
 
     def open_named(server: str, store: str) -> BulkStore:
-        stores.append(BULK_STORES[server][store](address(server)))
-        return stores[-1]
+        opened.append((server, BULK_STORES[server][store](address(server))))
+        return opened[-1][1]
 
     def address(server: str) -> str:
         own = {"hbase": "hbase_table", "cassandra": "cassandra_keyspace"}.get(server)
         return request.getfixturevalue(own) if own else request.getfixturevalue("dev_server")(server)
 
     yield open_named
-    for store in stores:
+    for server, store in opened:
         store.close()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_in_redis(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if request.node.callspec.params["server"] == "redis":
-        with redis.Redis.from_url(request.getfixturevalue("dev_server")("redis")) as client:
-            for key in client.scan_iter(match="bench-*", count=1000):
-                client.unlink(key)
+        # The others are in a table or keyspace that goes with the session.
+        if server == "redis" and isinstance(store, BackendStore):
+            with redis.Redis.from_url(address(server)) as client:
+                for key in client.scan_iter(match=f"{store.prefix}*", count=1000):
+                    client.unlink(key)
 
 
 @pytest.mark.parametrize(("server", "store"), EACH)
