@@ -147,6 +147,15 @@ def test_a_server_that_has_lost_records_is_told_from_one_that_is_busy(shelves) -
     assert dict(shelves.open().scan("store")) == {b"a": b"2"}
 
 
+def test_a_fence_that_is_ahead_of_its_ledger_is_no_endless_loop(shelves) -> None:
+    backend = shelves.open()
+    backend.put_many("words", {b"a": b"1"})
+    shelves.shelves["words"].fence = 3
+    with pytest.raises(CorruptRecordError, match="fence"):
+        backend.put_many("words", {b"a": b"2"})
+    assert backend.get_many("words", [b"a"]) == {b"a": b"1"}
+
+
 # -- zombies and races ---------------------------------------------------------------------------
 
 

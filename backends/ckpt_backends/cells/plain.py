@@ -38,6 +38,7 @@ class PlainRows:
         expires_s = None if changes.ttl_s is None else self._clock() + changes.ttl_s
         puts = {key: space.codec.encode(key, value, expires_s) for key, value in changes.puts.items()}
         space.register()
+        put_up: int | None = None
         while True:
             with space.ledger.lock:
                 state = space.ledger.state
@@ -60,8 +61,15 @@ class PlainRows:
             space.refresh()
             self.require_writable(space)
             if space.ledger.state.fence == state.fence:
+                if put_up == state.fence:
+                    raise CorruptRecordError(
+                        f"the fence of namespace {space.namespace!r} in {self._address} is higher than its "
+                        "ledger says: the server has lost what it acknowledged; claim() the namespace to go "
+                        "on with what is left, or restore it from a copy"
+                    )
                 # Who put this fence up ended before it was up everywhere.
                 space.put_fence_up()
+                put_up = state.fence
 
     def read(self, space: Space, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist and have not expired."""

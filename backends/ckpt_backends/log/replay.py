@@ -66,10 +66,8 @@ class Replay:
 
     def __init__(self, storage: Storage, log_id: int, start: Position | None, durable: int) -> None:
         self._storage, self._log_id, self._start = storage, log_id, start
-        self._listed = storage.numbers()
-        existing = [n for n in self._listed if start is None or n >= start.segment]
-        self._headers = {n: self._header(n) for n in existing}
-        self._numbers = self._chain(existing)
+        self._headers: dict[int, SegmentHeader | None] = {}
+        self._look()
         self._durable = max(durable, self._find_durable())
         self._damages: list[Damage] = []
         self._ends: dict[int, int] = {}
@@ -181,6 +179,23 @@ class Replay:
         return frame
 
     # -- how segments belong together ------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Find the segments, and how they follow each other.
+
+        While somebody writes, a listing may show a segment and not the one before it, which is older. So what
+        is named and not shown is looked for once more: what still is not there then was retired, or is lost.
+        """
+        first = self._start.segment if self._start is not None else 0
+        unseen: set[int] = set()
+        while True:
+            self._listed = self._storage.numbers()
+            existing = [n for n in self._listed if n >= first]
+            self._headers = {n: self._headers.get(n) or self._header(n) for n in existing}
+            self._numbers = self._chain(existing)
+            before, unseen = unseen, {n for n in self._unseen() if n > first}
+            if unseen <= before:
+                return
 
     def _header(self, number: int) -> SegmentHeader | None:
         try:
