@@ -74,13 +74,7 @@ class PlainRows:
     def read(self, space: Space, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist and have not expired."""
         rows = self._patience.call(lambda: self._server.read_plain(space.namespace, keys))
-        now_s = self._clock()
-        value_of = space.codec.value
-        found = {}
-        for key in keys:
-            if key in rows and (value := value_of(key, rows[key], now_s)) is not None:
-                found[key] = value
-        return found
+        return space.codec.values(keys, rows, self._clock())
 
     def is_any(self, space: Space) -> bool:
         """Whether the namespace holds a key that has not expired; one that is damaged counts."""
