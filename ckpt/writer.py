@@ -9,7 +9,6 @@ refuses fails alone. A backend that is unavailable is tried again, with growing 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,12 +25,12 @@ from ckpt.errors import (
 )
 from ckpt.lanes import Lane
 from ckpt.metrics import BATCH_BUCKETS, LATENCY_BUCKETS_S, Histogram
+from ckpt.pauses import pauses_until
 from ckpt.queue import SaveQueue
 from ckpt.types import Changes
 
 log = logging.getLogger("ckpt")
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _BAD_ARGUMENT = (TypeError, ValueError)
 """What a backend raises, before writing anything, if it cannot take one of the records (ConfigError too)."""
 
@@ -202,15 +201,11 @@ class Writer(threading.Thread):
 
     def _pauses(self) -> Iterator[float | None]:
         """How long to wait before each next attempt; None: there is no next one."""
-        deadline_s = time.monotonic() + self._retry_s
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            left_s = deadline_s - time.monotonic()
-            if left_s <= 0 or self._hurry.is_set():
-                yield None
-                return
-            yield min(left_s, pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        for pause_s in pauses_until(time.monotonic() + self._retry_s):
+            if self._hurry.is_set():
+                break
+            yield pause_s
+        yield None
 
 
 def _blank_error(lane: Lane, key: bytes) -> BlankStateError:
