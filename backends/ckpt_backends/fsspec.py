@@ -16,7 +16,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -26,7 +26,7 @@ from ckpt.backend import BackendStats, Capabilities, CompactionReport, RepairRep
 from ckpt.config import Address, build_options
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, ConfigError, CorruptRecordError, FencedError
-from ckpt.types import Changes, CommitId, Epoch, check_namespace
+from ckpt.types import Block, Changes, CommitId, Epoch, check_namespace
 from ckpt_backends.fsspec_drivers import LOCAL, S3, driver_of
 from ckpt_backends.fsspec_filesystems import (
     FS_OPTION,
@@ -206,6 +206,19 @@ class FsspecBackend(EngineBackend):
         gone = deletes if isinstance(deletes, (bytes, str)) else list(deletes)
         add = super().commit
         return self._write(lambda: add(namespace, version, puts, gone, base=base, commit_id=commit_id))
+
+    def commit_block(
+        self,
+        namespace: str,
+        version: int,
+        puts: Block,
+        deletes: Sequence[bytes] = (),
+        *,
+        base: str | None = None,
+        commit_id: str | None = None,
+    ) -> CommitId:
+        add = super().commit_block
+        return self._write(lambda: add(namespace, version, puts, deletes, base=base, commit_id=commit_id))
 
     def truncate(self, namespace: str, keep_from: int) -> None:
         forget = super().truncate

@@ -314,3 +314,38 @@ def test_values_and_batches_larger_than_a_segment_are_stored_and_collected(tmp_p
     with LogBackend(str(tmp_path / "log"), SMALL) as backend:
         assert dict(backend.scan("words")) == {**large, **wide}
         assert list(backend.verify()) == []
+
+
+def test_a_log_whose_directory_is_removed_acknowledges_nothing_more(tmp_path: Path) -> None:
+    """Its files could still be written; all of it would be gone when they are closed."""
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {b"be": b"2"})
+        assert not log.is_broken
+        shutil.rmtree(tmp_path / "log")
+        assert log.is_broken
+        with pytest.raises(BackendUnavailableError, match="was removed or replaced while"):
+            log.put_many("words", {b"or": b"1"})
+        with pytest.raises(BackendUnavailableError, match="was removed or replaced while"):
+            log.put_many("words", {b"not": b"1"})
+    assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_log_that_takes_the_place_of_an_open_one_is_left_alone(tmp_path: Path, writes: bool) -> None:
+    """A backup is put back while the writer of what was there before has not ended yet."""
+    place, backup = tmp_path / "log", tmp_path / "backup"
+    with LogBackend(str(place)) as log:
+        log.put_many("words", {b"be": b"2"})
+    shutil.copytree(place, backup)
+    log = LogBackend(str(place))
+    log.put_many("words", {b"be": b"3", b"or": b"1"})
+    place.rename(tmp_path / "before")
+    backup.rename(place)
+    before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    if writes:
+        with pytest.raises(BackendUnavailableError, match="was removed or replaced while"):
+            log.put_many("words", {b"not": b"1"})
+    log.close()
+    assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before
+    with LogBackend(str(place)) as log:
+        assert dict(log.scan("words")) == {b"be": b"2"}

@@ -74,6 +74,7 @@ class LogBackend(EngineBackend):
         except BaseException:
             storage.close()
             raise
+        self._storage = storage
         super().__init__(
             engine, maintenance, durable_writes=options.durability is Durability.FSYNC, clock=clock
         )
@@ -88,8 +89,8 @@ class LogBackend(EngineBackend):
 
     @property
     def is_broken(self) -> bool:
-        """Whether a sync has failed: then writes are refused until the log is opened again."""
-        return self._engine.has_failed
+        """Whether a sync has failed, or the directory is gone: writes fail until the log is opened again."""
+        return self._engine.has_failed or self._storage.is_gone
 
     @classmethod
     def from_address(cls, address: Address, **extra: Any) -> Self:

@@ -11,15 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_64_intdigest
 
 from ckpt.types import Block
-from ckpt_backends.log.frame import BadFrameError, Frame
+from ckpt_backends.log.frame import BadFrameError, Frame, lengths_of_ends
+from ckpt_backends.log.hashing import hash_pieces
 from ckpt_backends.log.records import Records
 from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64
 from ckpt_backends.log.segment import Segment
 
-_LOW32 = np.uint64(0xFFFFFFFF)
 _ROW_BYTES = 8
 """What a row takes beside its key and value, wherever it goes: two lengths."""
 
@@ -45,39 +44,31 @@ def read_frames(
 
 def _rows(records: Records, frame: Frame, location: int, chosen: npt.NDArray[np.int64]) -> Block:
     key_ends, value_ends = frame.key_ends_column()[: frame.puts], frame.value_ends_column()
-    key_lengths, value_lengths = _lengths(key_ends), _lengths(value_ends)
-    keys, values = bytes(frame.key_blob()), bytes(frame.value_blob())
+    key_lengths, value_lengths = lengths_of_ends(key_ends), lengths_of_ends(value_ends)
+    keys, values = bytes(frame.key_blob()[: int(key_ends[-1])]), bytes(frame.value_blob())
     checks = frame.checks()
-    whole = len(chosen) == frame.puts
-    if not whole:
-        key_ends, key_lengths = key_ends[chosen], key_lengths[chosen]
-        value_ends, value_lengths = value_ends[chosen], value_lengths[chosen]
+    if len(chosen) != frame.puts:
+        keys, key_lengths = _picked(keys, key_ends, key_lengths, chosen)
+        values, value_lengths = _picked(values, value_ends, value_lengths, chosen)
         checks = checks[chosen]
-        keys = b"".join(_cut(keys, key_ends, key_lengths))
-    pieces = _cut(values, value_ends, value_lengths)
-    found = np.fromiter(map(xxh3_64_intdigest, pieces), np.uint64, len(pieces)) & _LOW32
-    wrong = np.flatnonzero(found != checks)
+    wrong = np.flatnonzero(hash_pieces(values, value_lengths).astype(np.uint32) != checks)
     if len(wrong):
         record = int(chosen[wrong[0]])
         raise records.corrupt(
             (location & ~RECORD_MASK) | record, BadFrameError("the value does not match its checksum")
         )
-    if whole:
-        keys = keys[: int(key_ends[-1])]  # behind them are the keys of deletes
-    else:
-        values = b"".join(pieces)
     return Block(key_lengths, value_lengths, keys, values)
 
 
-def _lengths(ends: U32) -> U32:
-    lengths = ends.copy()
-    lengths[1:] -= ends[:-1]
-    return lengths
-
-
-def _cut(blob: bytes, ends: U32, lengths: U32) -> list[bytes]:
+def _picked(blob: bytes, ends: U32, lengths: U32, chosen: npt.NDArray[np.int64]) -> tuple[bytes, U32]:
+    """Some of the pieces of a blob, joined, and their lengths."""
+    width = int(lengths[0])
+    if width and bool((lengths == lengths[0]).all()):
+        rows = np.frombuffer(blob, np.uint8).reshape(len(lengths), width)
+        return rows[chosen].tobytes(), lengths[chosen]
+    ends, lengths = ends[chosen], lengths[chosen]
     starts = (ends - lengths).tolist()
-    return [blob[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
+    return b"".join([blob[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]), lengths
 
 
 def pack(blocks: Iterator[Block], block_bytes: int) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,22 @@ from ckpt.backend import (
     check_changes,
     check_commit,
     require_open,
+    rows_once,
     versions_need_commits,
 )
 from ckpt.errors import UnsupportedError
-from ckpt.types import Changes, CommitId, Epoch, check_namespace
+from ckpt.types import Block, Changes, CommitId, Epoch, check_namespace
 from ckpt.versions import Commit, History, require_plain
 from ckpt_backends.log.catalog import NamespaceState, commit_meta
+from ckpt_backends.log.columns import Columns
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Kind, build_body, split_batch
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.reading import EngineReader
 from ckpt_backends.log.scrub import repair_log, verify_log
+
+Frames = Callable[[int, bytes], Iterable[Body]]
+"""Makes the frames of a commit from the id of its namespace and what the last of them says of the commit."""
 
 
 class EngineBackend(EngineReader):
@@ -110,8 +115,39 @@ class EngineBackend(EngineReader):
     ) -> CommitId:
         require_open(self._closed, self.address)
         check_namespace(namespace)
-        gone = check_commit(puts, deletes)
-        parts = list(split_batch(list(puts), list(puts.values()), gone))
+        return self._commit(namespace, version, _frames_of(puts, deletes), base, commit_id)
+
+    def commit_block(
+        self,
+        namespace: str,
+        version: int,
+        puts: Block,
+        deletes: Sequence[bytes] = (),
+        *,
+        base: str | None = None,
+        commit_id: str | None = None,
+    ) -> CommitId:
+        require_open(self._closed, self.address)
+        check_namespace(namespace)
+        engine = self._engine
+        if (columns := Columns.of(puts, deletes, engine.index.seed)) is None:
+            rows = rows_once(namespace, puts)
+            return self._commit(namespace, version, _frames_of(rows, deletes), base, commit_id)
+
+        def frames(namespace_id: int, meta: bytes) -> list[Body]:
+            return [columns.body(namespace_id, meta, engine.index.seed)]
+
+        return self._commit(namespace, version, frames, base, commit_id)
+
+    def _commit(
+        self,
+        namespace: str,
+        version: int,
+        frames: Frames,
+        base: str | None,
+        commit_id: str | None,
+    ) -> CommitId:
+        """Add a commit whose frames are made once the namespace has an id, and the commit has a meta."""
         self._maintenance.wait_for_room()
         engine = self._engine
         if (known := engine.catalog.by_name.get(namespace)) is not None and known.history is None:
@@ -138,10 +174,7 @@ class EngineBackend(EngineReader):
                     prepared = state.history.prepare(version, base, commit_id)
                 first = engine.next_sequence + len(bodies)
                 commit = Commit(prepared.id, prepared.version, prepared.base, first, prepared.replaces)
-                meta = commit_meta(commit)
-                for number, (keys, values, removed) in enumerate(parts, 1):
-                    said = meta if number == len(parts) else b""
-                    bodies.append(build_body(Kind.COMMIT, state.id, keys, values, removed, meta=said))
+                bodies += frames(state.id, commit_meta(commit))
                 ticket = engine.append(bodies, commit=commit)
             except BaseException:
                 self._undo_create(created)
@@ -267,3 +300,15 @@ class EngineBackend(EngineReader):
             report = repair_log(self._engine)
         self._maintenance.flush()
         return report
+
+
+def _frames_of(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> Frames:
+    gone = check_commit(puts, deletes)
+    parts = list(split_batch(list(puts), list(puts.values()), gone))
+
+    def frames(namespace: int, meta: bytes) -> Iterator[Body]:
+        for number, (keys, values, removed) in enumerate(parts, 1):
+            said = meta if number == len(parts) else b""
+            yield build_body(Kind.COMMIT, namespace, keys, values, removed, meta=said)
+
+    return frames

@@ -37,7 +37,9 @@ class LogDirectory:
         self._index_dir = os.path.join(self.path, "index")
         self._failed_sync_path = os.path.join(self.path, "SYNC-FAILED")
         self._failed_sync: OSError | None = None
+        self._lock_path = os.path.join(self.path, "LOCK")
         self._lock_fd: int | None = None
+        self._locked: os.stat_result | None = None
         self._require_no_object_store()
 
     def _require_no_object_store(self) -> None:
@@ -70,7 +72,7 @@ class LogDirectory:
             raise ConfigError(f"{self.path} holds other files and no log; choose an empty or new folder")
 
     def _lock(self) -> int:
-        path = os.path.join(self.path, "LOCK")
+        path = self._lock_path
         with DiskErrors("lock", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -86,7 +88,31 @@ class LogDirectory:
             ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._locked = os.fstat(fd)
         return fd
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the directory that was locked is no longer there: removed, or another is in its place.
+
+        Its files can still be written, and what is written vanishes when they are closed.
+        """
+        if self._locked is None:
+            return False
+        try:
+            return not os.path.samestat(self._locked, os.stat(self._lock_path))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+
+    def _require_place(self) -> None:
+        """Raise if the directory is gone: what was written is lost, and what is there now is another's."""
+        with DiskErrors("look at", self.path):
+            gone = self.is_gone
+        if gone:
+            raise BackendUnavailableError(
+                f"{self.path} was removed or replaced while {self.address} was open; "
+                "put it back, or open the log again and begin with what is there"
+            )
 
     def _unlock(self) -> None:
         if self._lock_fd is not None:
@@ -108,6 +134,7 @@ class LogDirectory:
     # -- index -----------------------------------------------------------------------------------
 
     def write_index_file(self, name: str, buffers: Buffers) -> None:
+        self._require_place()
         path = os.path.join(self._index_dir, name)
         with DiskErrors("write", path):
             self._disk.replace_file(path, buffers)
@@ -123,6 +150,8 @@ class LogDirectory:
 
     def remove_index_files(self, keep: set[str]) -> None:
         with contextlib.suppress(OSError):  # what is left over is removed the next time
+            if self.is_gone:
+                return
             for name in os.listdir(self._index_dir):
                 if name not in keep:
                     self._disk.unlink(os.path.join(self._index_dir, name))
@@ -140,6 +169,7 @@ class LogDirectory:
             return None
 
     def replace_manifest(self, data: bytes) -> None:
+        self._require_place()
         with DiskErrors("write", self.path):
             self._disk.replace_file(os.path.join(self.path, "MANIFEST"), [data])
             if self._failed_sync is None and os.path.exists(self._failed_sync_path):

@@ -118,7 +118,7 @@ class Engine(OpenLog):
                 self.index.add_plain(body.namespace, body.keys, location)
             elif body.kind is not Kind.CONTROL:
                 layer = body.layer or (commit.sequence if commit else 0)
-                self.index.add_layer(body.namespace, layer, location, sequence, body.count)
+                self.index.add_layer(body.namespace, layer, location, sequence, body.count, body.hashes)
         self.summaries[self.tail.segment].end = self.tail.offset
         if commit is not None:
             self.catalog.by_id[placed[-1][0].namespace].add(commit)

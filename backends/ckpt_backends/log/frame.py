@@ -100,6 +100,8 @@ class Body:
     values: Sequence[bytes | memoryview]
     keys: Sequence[bytes]
     layer: int = 0
+    hashes: npt.NDArray[np.uint64] | None = None
+    """The index hashes of all keys, where somebody has computed them already."""
 
     @property
     def frame_bytes(self) -> int:
@@ -209,6 +211,13 @@ def split_batch(
 def as_bytes(view: memoryview) -> bytes | memoryview:
     """The same bytes with one item for each: a view may have larger items, more dimensions or gaps."""
     return view.cast("B") if view.c_contiguous else view.tobytes()
+
+
+def lengths_of_ends(ends: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """How long each piece is whose ends these are."""
+    lengths = ends.copy()
+    lengths[1:] -= ends[:-1]
+    return lengths
 
 
 def _total(*columns: Sequence[bytes | memoryview]) -> int:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
+from ckpt_backends.log.frame import lengths_of_ends
+from ckpt_backends.log.hashing import hash_pieces
 from ckpt_backends.log.merge import concatenate, first_of_each_key, merge_plain, visible_entries
 from ckpt_backends.log.recent import LayerFrame, Recent, RecentTable
 from ckpt_backends.log.records import Records
@@ -44,9 +46,17 @@ class Index:
         table.note(keys, location)
         self.active.records += len(keys)
 
-    def add_layer(self, namespace: int, layer: int, location: int, sequence: int, count: int) -> None:
+    def add_layer(
+        self,
+        namespace: int,
+        layer: int,
+        location: int,
+        sequence: int,
+        count: int,
+        hashes: U64 | None = None,
+    ) -> None:
         """The records of one frame belong to a layer of a versioned namespace."""
-        self.active.layered.setdefault(namespace, []).append(LayerFrame(layer, location, sequence))
+        self.active.layered.setdefault(namespace, []).append(LayerFrame(layer, location, sequence, hashes))
         self.active.records += count
 
     # -- plain namespaces ------------------------------------------------------------------------
@@ -212,10 +222,11 @@ class Index:
         return locations
 
     def _frame_slice(self, frame: LayerFrame) -> tuple[U64, U64]:
-        keys = self.records.frame(frame.location).keys()
-        return hash_keys(keys, self.seed), np.arange(
-            frame.location, frame.location + len(keys), dtype=np.uint64
-        )
+        hashes = frame.hashes
+        if hashes is None:
+            read = self.records.frame(frame.location)
+            hashes = hash_pieces(read.key_blob(), lengths_of_ends(read.key_ends_column()), self.seed)
+        return hashes, np.arange(frame.location, frame.location + len(hashes), dtype=np.uint64)
 
     # -- runs ------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class LocalStorage(MappedSegments):
     def __init__(self, path: str, *, segment_bytes: int, read_only: bool, disk: Disk | None = None) -> None:
         super().__init__(path, disk, read_only=read_only)
         self.segment_bytes = segment_bytes
-        self._spares = Spares(self._disk, self._segments_dir, segment_bytes)
+        self._spares = Spares(self._disk, self._segments_dir, segment_bytes, lambda: self.is_gone)
         self._one_sync = threading.Lock()
         self._unsynced: dict[int, int] = {}
         """Segment number → descriptor of every segment that holds bytes which no sync has covered yet."""
@@ -68,6 +68,7 @@ class LocalStorage(MappedSegments):
 
     def begin(self, header: SegmentHeader, seed: int, at_least: int) -> Segment:
         self._sync_backlog()
+        self._require_place()
         path = self._segment_path(header.number)
         size = max(self.segment_bytes, -(-(at_least + DATA_START) // 4096) * 4096)
         with DiskErrors("create", path):
@@ -203,6 +204,7 @@ class LocalStorage(MappedSegments):
     def sync(self) -> None:
         with self._one_sync:
             self._sync()
+            self._require_place()
 
     def _sync(self) -> None:
         with self._mutex:

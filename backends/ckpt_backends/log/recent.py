@@ -23,10 +23,12 @@ from ckpt_backends.log.runs import U64, hash_keys
 class LayerFrame:
     """A recent frame of a versioned namespace: its layer, and its keys when somebody asks."""
 
-    __slots__ = ("_table", "layer", "location", "sequence")
+    __slots__ = ("_table", "hashes", "layer", "location", "sequence")
 
-    def __init__(self, layer: int, location: int, sequence: int) -> None:
+    def __init__(self, layer: int, location: int, sequence: int, hashes: U64 | None = None) -> None:
         self.layer, self.location, self.sequence = layer, location, sequence
+        self.hashes = hashes
+        """Those of its keys, if who wrote them needed them, too."""
         self._table: dict[bytes, int] | None = None
 
     def table(self, records: Records) -> dict[bytes, int]:

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+from collections.abc import Callable
 
 from ckpt.disk import Disk
 
@@ -22,8 +23,12 @@ _MAX_SPARES = 2
 class Spares:
     """The spare files of one log: `take` one, `recycle` another, or `prepare` one beforehand."""
 
-    def __init__(self, disk: Disk, folder: str, segment_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, segment_bytes: int, is_gone: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_gone` says whether the folder is no longer there, or another log's."""
         self._disk, self._folder, self._segment_bytes = disk, folder, segment_bytes
+        self._is_gone = is_gone
         self._paths: list[str] = []
         self._closed = False
 
@@ -34,7 +39,7 @@ class Spares:
 
     def prepare(self) -> None:
         """Make one if there is none; without room for it there is none."""
-        if self._paths or self._closed:
+        if self._paths or self._closed or self._is_gone():
             return
         aside = os.path.join(self._folder, f"new.tmp-{os.getpid()}")
         spare = os.path.join(self._folder, f"{_PREFIX}{secrets.token_hex(6)}")
@@ -77,7 +82,7 @@ class Spares:
     def recycle(self, path: str, number: int) -> None:
         """Nobody in this process holds the segment any more: keep its file as a spare, or remove it."""
         # A finalizer calls this, wherever the last reader happens to be: it takes no lock of ours.
-        if self._closed:
+        if self._closed or self._is_gone():
             return  # the next writer finds the file, and in the log that it was retired
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
