@@ -78,6 +78,17 @@ def open_backend(address: str, **extra: Any) -> Backend:
     return load_factory(parsed.scheme).from_address(parsed, **extra)
 
 
+def extra_of(scheme: str) -> str | None:
+    """The extra of this package that brings the driver of a built-in scheme; None if it needs no driver.
+
+    Examples
+    --------
+    >>> extra_of("log"), extra_of("redis")
+    (None, 'redis')
+    """
+    return _BUILTIN[scheme].extra
+
+
 def load_factory(scheme: str) -> BackendFactory:
     """The class behind a scheme, imported now. `fsspec+PROTOCOL` belongs to `fsspec`, `rediss` to `redis`."""
     name = "fsspec" if scheme.startswith("fsspec+") else _ALIASES.get(scheme, scheme)
