@@ -24,13 +24,13 @@ from ckpt.sidecar.frames import (
     ProtocolError,
     Status,
     Welcome,
+    decode_committed,
     decode_error,
     decode_history,
     decode_names,
     decode_rows,
     decode_rows_in_all,
     decode_stats,
-    decode_text,
     encode_hello,
     frame,
 )
@@ -116,7 +116,7 @@ class SidecarClient:
         # Named here and not there, so that the request can be repeated.
         commit_id = commit_id or uuid.uuid4().hex
         request = CommitRequest(namespace, version, base, commit_id, Block.of(puts.items()), gone)
-        return CommitId(decode_text(self._ask(request)))
+        return CommitId(decode_committed(self._ask(request))[0])
 
     def scan(
         self,

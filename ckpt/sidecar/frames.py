@@ -76,6 +76,7 @@ class Operation(IntEnum):
     DROP = 7
     NAMESPACES = 8
     STATS = 9
+    STAGE = 10
 
 
 class Status(IntEnum):
@@ -366,9 +367,14 @@ def decode_rows(body: memoryview) -> Block:
     return block
 
 
-def decode_text(body: memoryview) -> str:
+def encode_committed(commit_id: str, durable_writes: int) -> list[Buffer]:
     """The body that answers COMMIT."""
+    return [text(commit_id), _U32.pack(durable_writes)]
+
+
+def decode_committed(body: memoryview) -> tuple[str, int]:
+    """The inverse of `encode_committed`."""
     fields = Fields(body)
-    value = fields.text()
+    committed = fields.text(), fields.number(_U32)
     fields.end()
-    return value
+    return committed

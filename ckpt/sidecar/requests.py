@@ -122,6 +122,24 @@ class CommitRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class StageRequest:
+    """Rows of the commit that comes next on this connection, which would be too long for one frame."""
+
+    operation: ClassVar[Operation] = Operation.STAGE
+    puts: Block
+    deletes: Sequence[bytes]
+
+    def encode(self) -> list[Buffer]:
+        """The body."""
+        return [*row_block(self.puts), *key_block(self.deletes)]
+
+    @classmethod
+    def decode(cls, fields: Fields) -> Self:
+        """The inverse of `encode`."""
+        return cls(fields.rows(), fields.keys())
+
+
+@dataclass(frozen=True, slots=True)
 class LoadRequest:
     """Every row of one commit, in parts of about that many bytes."""
 
@@ -210,6 +228,7 @@ class NamespacesRequest:
 
 Request = (
     PingRequest
+    | StageRequest
     | CommitRequest
     | LoadRequest
     | GetRequest
@@ -224,6 +243,7 @@ _DECODERS: dict[int, Callable[[Fields], Request]] = {
     kind.operation: kind.decode
     for kind in (
         PingRequest,
+        StageRequest,
         CommitRequest,
         LoadRequest,
         GetRequest,
@@ -234,7 +254,7 @@ _DECODERS: dict[int, Callable[[Fields], Request]] = {
         StatsRequest,
     )
 }
-_LONG = frozenset({Operation.COMMIT, Operation.GET})
+_LONG = frozenset({Operation.STAGE, Operation.COMMIT, Operation.GET})
 
 
 def check_body(operation: int, size: int, most_bytes: int) -> None:

@@ -28,6 +28,8 @@ class SidecarOptions:
 
     max_frame_bytes: int = 1 << 30
     """The longest frame it takes. Memory is used as bytes arrive, and only by clients that were let in."""
+    max_commit_bytes: int = 4 << 30
+    """The longest commit that it takes in parts; parts wait in memory until their commit is whole."""
     frame_timeout_s: float = 60.0
     """How long a client may be stuck inside a frame; long frames get one second more for each MiB."""
     max_connections: int = 1024
@@ -122,7 +124,13 @@ class Sidecar:
 
     def _take_in(self, connection: socket.socket) -> None:
         wire = Wire(connection, frame_timeout_s=self._options.frame_timeout_s)
-        session = Session(wire, self._service, self._door, max_frame_bytes=self._options.max_frame_bytes)
+        session = Session(
+            wire,
+            self._service,
+            self._door,
+            max_frame_bytes=self._options.max_frame_bytes,
+            max_commit_bytes=self._options.max_commit_bytes,
+        )
         thread = threading.Thread(
             target=self._run, args=(session,), name="ckpt-sidecar-connection", daemon=True
         )
@@ -170,6 +178,8 @@ class Sidecar:
                 self._changed.notify_all()
 
     def _count_in(self, is_lifeline: bool) -> None:
+        if is_lifeline and self._service.ends_if_broken():
+            raise RefusedError(Kind.UNAVAILABLE, "the sidecar's backend is broken; start it again")
         with self._changed:
             if self._ending:
                 raise RefusedError(Kind.UNAVAILABLE, "the sidecar is about to end; start it again")

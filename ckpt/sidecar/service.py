@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ckpt.backend import Backend, Breaks, Counts, ScansInBlocks
-from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError, shown_key
+from ckpt.backend import Backend, Breaks, CommitsInBlocks, Counts, ScansInBlocks, rows_once
+from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.sidecar.counters import Counters
 from ckpt.sidecar.frames import (
     ID_BYTES,
     Buffer,
     Status,
+    encode_committed,
     encode_history,
     encode_names,
     encode_rows_in_all,
     encode_stats,
     row_block,
     row_block_bytes,
-    text,
 )
 from ckpt.sidecar.requests import (
     CommitRequest,
@@ -35,10 +35,11 @@ from ckpt.sidecar.requests import (
     NamespacesRequest,
     PingRequest,
     Request,
+    StageRequest,
     StatsRequest,
     TruncateRequest,
 )
-from ckpt.types import Block, CommitId, cut
+from ckpt.types import Block, CommitId
 from ckpt.versions import EMPTY
 
 _LEAST_PART_BYTES = 1 << 12
@@ -64,14 +65,18 @@ class Service:
         self._gauges = gauges
         self._on_broken = on_broken
         self._room_bytes = max_frame_bytes - ID_BYTES
+        # Asked once: to ask whether an object has the methods of a protocol takes longer than many a request.
+        self._in_blocks = backend if isinstance(backend, CommitsInBlocks) else None
+        self._counting = backend if isinstance(backend, Counts) else None
         self._under_way: dict[tuple[str, str], threading.Event] = {}
+        self._told_writes = self._counting.counts().get("durable_writes", 0) if self._counting else 0
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Generator[Response, None, None]:
         """The responses to one request, the last of them DONE; raises what the backend raises."""
         match request:
             case CommitRequest():
-                yield Status.DONE, [text(self._commit(request))]
+                yield Status.DONE, encode_committed(self._commit(request), self._durable_writes())
             case LoadRequest():
                 yield from self._load(request)
             case GetRequest():
@@ -95,41 +100,51 @@ class Service:
                 yield Status.DONE, encode_stats(self.stats())
             case PingRequest():
                 yield Status.DONE, []
+            case StageRequest():
+                raise AssertionError("parts of a commit stay with their connection until it is whole")
 
     def stats(self) -> dict[str, float]:
         """The counts of this sidecar and, if it counts anything, of its backend."""
         stats = {**self.counters.read(), **self._gauges()}
-        if isinstance(self.backend, Counts):
-            counts = self.backend.counts()
+        if self._counting is not None:
+            counts = self._counting.counts()
             stats |= {f"backend_{name}": float(count) for name, count in counts.items()}
             if groups := counts.get("durable_writes"):
                 stats["group_size"] = stats["commits"] / groups
         return stats
 
+    def _durable_writes(self) -> int:
+        """How often the backend made something durable since the last commit was answered.
+
+        Each time is told to one client, so that their sum is right whoever adds them up. A backend that does
+        not count makes each commit durable by itself.
+        """
+        if self._counting is None:
+            return 1
+        with self._lock:
+            now = self._counting.counts().get("durable_writes", 0)
+            new, self._told_writes = now - self._told_writes, now
+        return new
+
     def note_error(self) -> None:
         """A request has failed: say so if the backend will fail every write from now on."""
         self.counters.add(errors=1)
-        if isinstance(self.backend, Breaks) and self.backend.is_broken:
+        self.ends_if_broken()
+
+    def ends_if_broken(self) -> bool:
+        """Whether the backend is of no use until it is opened again; then its owner is told."""
+        broken = isinstance(self.backend, Breaks) and self.backend.is_broken
+        if broken:
             self._on_broken()
+        return broken
 
     # -- commits ---------------------------------------------------------------------------------
 
     def _commit(self, request: CommitRequest) -> CommitId:
         began = time.perf_counter()
-        puts = dict(request.puts.rows())
-        if len(puts) != len(request.puts):
-            key = shown_key(_first_repeated(request.puts))
-            raise ConfigError(f"a commit to namespace {request.namespace!r} puts key {key} twice; choose one")
         with self._turn(request):
             try:
-                commit_id = self.backend.commit(
-                    request.namespace,
-                    request.version,
-                    puts,
-                    request.deletes,
-                    base=request.base,
-                    commit_id=request.commit_id,
-                )
+                commit_id = self._add(request)
                 repeated = 0
             except (ConfigError, VersionNotFoundError):
                 done = self._done_before(request)
@@ -139,11 +154,21 @@ class Service:
         self.counters.add(
             commits=1,
             commits_repeated=repeated,
-            commit_rows=len(puts) + len(request.deletes),
+            commit_rows=len(request.puts) + len(request.deletes),
             commit_bytes=request.puts.total_bytes + sum(map(len, request.deletes)),
             commit_seconds=time.perf_counter() - began,
         )
         return commit_id
+
+    def _add(self, request: CommitRequest) -> CommitId:
+        namespace, version, deletes = request.namespace, request.version, request.deletes
+        base, commit_id = request.base, request.commit_id
+        if self._in_blocks is not None:
+            return self._in_blocks.commit_block(
+                namespace, version, request.puts, deletes, base=base, commit_id=commit_id
+            )
+        puts = rows_once(namespace, request.puts)
+        return self.backend.commit(namespace, version, puts, deletes, base=base, commit_id=commit_id)
 
     @contextmanager
     def _turn(self, request: CommitRequest) -> Iterator[None]:
@@ -255,12 +280,3 @@ def blocks_of(rows: Iterable[tuple[bytes, bytes]], block_bytes: int) -> Iterator
         size += row_bytes
     if held:
         yield Block.of(held)
-
-
-def _first_repeated(block: Block) -> bytes:
-    seen: set[bytes] = set()
-    for key in cut(block.keys, block.key_lengths):
-        if key in seen:
-            return key
-        seen.add(key)
-    raise AssertionError("no key is repeated")

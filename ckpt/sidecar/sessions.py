@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import ssl
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from ckpt.sidecar.frames import (
     LIFELINE,
     PROTOCOL_VERSION,
     Kind,
+    Operation,
     ProtocolError,
     Status,
     Welcome,
@@ -21,8 +23,9 @@ from ckpt.sidecar.frames import (
     frame,
     kind_of,
 )
-from ckpt.sidecar.requests import Request, check_body, decode_request
-from ckpt.sidecar.service import Service
+from ckpt.sidecar.requests import Request, StageRequest, check_body, decode_request
+from ckpt.sidecar.service import Response, Service
+from ckpt.sidecar.staging import Staging
 from ckpt.sidecar.wire import PeerGoneError, SlowPeerError, Wire
 
 log = logging.getLogger(__name__)
@@ -50,11 +53,14 @@ class Door:
 class Session:
     """Serves one connection in the calling thread."""
 
-    def __init__(self, wire: Wire, service: Service, door: Door, *, max_frame_bytes: int) -> None:
+    def __init__(
+        self, wire: Wire, service: Service, door: Door, *, max_frame_bytes: int, max_commit_bytes: int
+    ) -> None:
         self.wire = wire
         self._service = service
         self._door = door
         self._max_frame_bytes = max_frame_bytes
+        self._staging = Staging(max_commit_bytes)
 
     def let_in(self) -> bool:
         """Read the hello and answer it; True if the connection is a lifeline.
@@ -93,7 +99,8 @@ class Session:
             while self.wire.wait():
                 size, operation, request_id = self.wire.receive_head()
                 check_body(operation, size, self._max_frame_bytes - ID_BYTES)
-                request = decode_request(operation, self.wire.receive_body(size))
+                body = self.wire.receive_body(size, to_keep=operation == Operation.STAGE)
+                request = decode_request(operation, body)
                 self._respond(request_id, request)
         except ProtocolError as error:
             counters.add(refused=1)
@@ -108,7 +115,7 @@ class Session:
     def _respond(self, request_id: int, request: Request) -> None:
         try:
             # Closed also if the client goes in the middle: a scan holds what garbage collection waits for.
-            with closing(self._service.answer(request)) as responses:
+            with closing(self._answer(request)) as responses:
                 for status, body in responses:
                     self.wire.send(frame(status, request_id, body))
         except PeerGoneError:
@@ -119,6 +126,13 @@ class Session:
             log.exception("a request failed in a way that nobody foresaw")
             # Only its name: the text of an unforeseen exception might hold a value.
             self._tell(request_id, Kind.OTHER, f"{type(error).__name__} in the sidecar; its log says more")
+
+    def _answer(self, request: Request) -> Generator[Response, None, None]:
+        if isinstance(request, StageRequest):
+            self._staging.add(request)
+            yield Status.DONE, []
+        else:
+            yield from self._service.answer(self._staging.completed(request))
 
     def _tell(self, request_id: int, kind: Kind, message: str) -> None:
         try:

@@ -28,6 +28,7 @@ BLOCK = ROWS.map(Block.of)
 REQUESTS = st.one_of(
     st.builds(requests.PingRequest),
     st.builds(requests.StatsRequest),
+    st.builds(requests.StageRequest, BLOCK, KEYS),
     st.builds(requests.CommitRequest, TEXT, st.integers(0, 2**63), ID, ID, BLOCK, KEYS),
     st.builds(requests.LoadRequest, TEXT, VERSION, ID, st.integers(0, 2**32 - 1)),
     st.builds(requests.GetRequest, TEXT, VERSION, ID, KEYS),

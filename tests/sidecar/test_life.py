@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import random
+import shutil
 import signal
 import stat
 import subprocess
@@ -42,6 +44,27 @@ class TestOnDemand:
         other = serve(f"log://{tmp_path}/other", "--on-demand")
         assert other.ready() != name
         connect(name).ping()
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_a_sidecar_whose_log_was_removed_is_not_found(
+        self, serve: Serve, connect: Connect, tmp_path: Path, replaced: bool
+    ) -> None:
+        """A query is begun anew: its sidecar stays for the grace, with files that nobody will ever see."""
+        address = f"log://{tmp_path}/log"
+        name = serve(address, "--on-demand").ready()
+        connect(name).commit("store", 1, {b"be": b"2"})
+        shutil.rmtree(tmp_path / "log")
+        if replaced:
+            with ckpt.open_backend(address) as log:
+                log.commit("other", 1, {b"or": b"1"})
+        second = serve(address, "--on-demand")
+        client = connect(second.ready())
+        assert list(client.scan("store")) == []
+        client.commit("store", 1, {b"not": b"1"})
+        second.kill()
+        with ckpt.open_backend(address) as log:
+            assert log.namespaces() == (["other", "store"] if replaced else ["store"])
+            assert dict(log.scan("store")) == {b"not": b"1"}
 
     def test_many_at_once_agree_on_one(self, serve: Serve, tmp_path: Path) -> None:
         processes = [serve(f"log://{tmp_path}/log", "--on-demand") for _ in range(4)]
@@ -221,7 +244,7 @@ class TestBroken:
         self, folder: Path, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         name, disk = f"{folder}/s.sock", _SyncsFail()
-        module = sys.modules["ckpt.cli.serve"]  # by its name alone one gets the command
+        module = importlib.import_module("ckpt.cli.serve")  # by its name alone one gets the command
         monkeypatch.setattr(module, "open_backend", lambda a: ckpt.open_backend(a, disk=disk))
 
         def commit() -> None:
@@ -381,7 +404,7 @@ class TestPlace:
         assert most == [1]
 
     def test_the_log_is_private_and_in_nobodys_place(self, folder: Path) -> None:
-        private_log = sys.modules["ckpt.cli.serve"]._PrivateLog
+        private_log = importlib.import_module("ckpt.cli.serve")._PrivateLog
         (folder / "target").write_text("")
         (folder / "link").symlink_to(folder / "target")
         with pytest.raises(OSError, match="symbolic link"):
