@@ -1,11 +1,16 @@
-"""The provider's jar for the Spark that is installed: built once with Spark's own compiler, then found.
+"""The provider's jar for the Spark that is installed: from the wheel, or compiled once by Spark's compiler.
 
-pip's pyspark carries a Scala compiler among its jars, so a Java runtime is all that is needed: no JDK, no
-sbt, no Maven. The jar is cached by the hash of its sources and the exact version of Spark: what was compiled
-for one version must not be loaded by another.
+A released wheel carries jars for the newest release of each supported line (`make wheel`). For any other
+release, and in a checkout, the jar is compiled: pip's pyspark carries a Scala compiler among its jars, so a
+Java runtime is all that is needed: no JDK, no sbt, no Maven.
+
+A jar is known by the hash of its sources and the exact version of Spark: what was compiled for one version
+must not be loaded by another, not even for 4.3.0 by 4.3.1, because providers override what is not Spark's
+public interface.
 
 ```
-$CKPT_CACHE/spark/ckpt-spark-4.3.0-0123456789abcdef.jar
+ckpt/spark/jars/ckpt-spark-4.3.0-0123456789abcdef.jar      in a released wheel
+$CKPT_CACHE/spark/ckpt-spark-4.3.0-0123456789abcdef.jar    compiled here
 ```
 """
 
@@ -24,8 +29,9 @@ from ckpt.dev import cache, tools
 from ckpt.errors import CkptError, ConfigError
 
 _SOURCES = os.path.join(os.path.dirname(__file__), "jvm")
+_PREBUILT = os.path.join(os.path.dirname(__file__), "jars")
 _SQL_JAR = re.compile(r"spark-sql_(\d+\.\d+)-(\d+)\.(\d+)\.(.+)\.jar")
-_LEAST_JAVA = 17
+LEAST_JAVA = 17
 _COMPILE_TIMEOUT_S = 600.0
 _SHOWN_LINES = 20
 
@@ -73,21 +79,33 @@ def supported_lines() -> list[str]:
 
 
 def provider_jar(*, report: cache.Report = cache.silent) -> str:
-    """The path of the provider's jar for the installed Spark; it is built first if it is not there."""
+    """The path of the provider's jar for the installed Spark; it is compiled first if there is none."""
     spark = spark_home()
-    sources = _sources(spark.line)
+    return built_jar("ckpt-spark", _sources(spark.line), spark=spark, report=report)
+
+
+def built_jar(
+    stem: str,
+    sources: list[str],
+    *,
+    spark: SparkHome | None = None,
+    report: cache.Report = cache.silent,
+) -> str:
+    """The path of the jar of these Scala sources for the installed Spark, from the cache or compiled now."""
+    spark = spark or spark_home()
     digest = hashlib.sha256()
     for path in sources:
         with open(path, "rb") as file:
             content = file.read()
         digest.update(f"{os.path.relpath(path, _SOURCES)}\0{len(content)}\0".encode() + content)
-    name = f"ckpt-spark-{spark.version}-{digest.hexdigest()[:16]}.jar"
-    path = cache.folder("spark", name)
-    if os.path.exists(path):
-        return path
+    name = f"{stem}-{spark.version}-{digest.hexdigest()[:16]}.jar"
+    prebuilt, path = os.path.join(_PREBUILT, name), cache.folder("spark", name)
+    for found in (prebuilt, path):
+        if os.path.exists(found):
+            return found
     with cache.locked(name, report=report):
         if not os.path.exists(path):
-            report(f"compiling the provider for Spark {spark.version}")
+            report(f"compiling {stem} for Spark {spark.version}")
             _compile(spark, sources, path)
     return path
 
@@ -99,7 +117,12 @@ def _sources(line: str) -> list[str]:
 
 
 def _compile(spark: SparkHome, sources: list[str], target: str) -> None:
-    java = tools.java("Spark", _LEAST_JAVA)
+    java = tools.java("Spark", LEAST_JAVA)
+    if not glob.glob(os.path.join(glob.escape(spark.jars), "scala-compiler*.jar")):
+        raise ConfigError(
+            f"{spark.jars} lacks the scala-compiler that Spark comes with, which compiles the provider for "
+            f"Spark {spark.version}; use a whole Spark, such as pip's: pip install pyspark=={spark.version}"
+        )
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=os.path.dirname(target)) as folder:
         made = os.path.join(folder, "provider.jar")

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 SHUFFLE_PARTITIONS = 3
+STATE_STORE = "spark.sql.streaming.stateStore"
+TOKEN = "a token of the tests"
 
 
 @pytest.fixture(scope="session")
@@ -40,11 +42,14 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
         .config("spark.driver.memory", "1g")
     )
     with pytest.MonkeyPatch.context() as patch:
         # Without it, workers are whatever `python3` of the PATH is.
         patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("CKPT_TEST_TOKEN", TOKEN)
+        patch.setenv("CKPT_TEST_OTHER_TOKEN", "another one")
         session = ckpt.spark.configure(builder, address).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
@@ -65,9 +70,11 @@ class Stream:
 
     def feed(self, rows: list[dict[str, Any]]) -> None:
         """Add one file, whole at once."""
+        number = len(list(self.folder.iterdir()))
         hidden = self.folder / "_new"
         hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        os.rename(hidden, self.folder / f"{len(list(self.folder.iterdir())):05}.json")
+        os.utime(hidden, (number, number))  # Spark takes files in the order of their times
+        os.rename(hidden, self.folder / f"{number:05}.json")
 
     def rows(self) -> DataFrame:
         """Everything that was fed, as a batch."""
@@ -113,6 +120,10 @@ class Store:
         rows = self._rows.array([self._rows.value(value) for value in values])
         self.java.mergeList(self._rows.key(word, number), rows, family)
 
+    def put_list(self, word: str, number: int, *values: int, family: str) -> None:
+        rows = self._rows.array([self._rows.value(value) for value in values])
+        self.java.putList(self._rows.key(word, number), rows, family)
+
     def get(self, word: str, number: int, family: str = "default") -> int | None:
         row = self.java.get(self._rows.key(word, number), family)
         return None if row is None else row.getInt(0)
@@ -153,6 +164,15 @@ class Store:
 
     def abort(self) -> None:
         self.java.abort()
+
+    def metric(self, name: str) -> int:
+        """What the store reports under one of the provider's own names, once it has committed."""
+        reported = self.java.metrics().customMetrics().iterator()
+        while reported.hasNext():
+            pair = reported.next()
+            if pair._1().name() == name:
+                return int(pair._2())
+        raise KeyError(name)
 
 
 class Rows:
@@ -197,18 +217,29 @@ class Provider:
     """A provider as an executor has it for one partition; another of the same place is another executor."""
 
     def __init__(
-        self, spark: SparkSession, root: Path, *, spec: str = "none", families: bool = False
+        self,
+        spark: SparkSession,
+        root: Path,
+        *,
+        spec: str = "none",
+        families: bool = False,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        """`settings` are those of the provider that differ from the session's, by the end of their names."""
         self.rows = Rows(spark)
         self.jvm = jvm = self.rows.jvm
         self._state = jvm.org.apache.spark.sql.execution.streaming.state
+        session = spark._jsparkSession.sessionState().conf().clone()
+        for name, value in (settings or {}).items():
+            session.setConfString(f"{STATE_STORE}.ckpt.{name}", value)
         conf = self._state.StateStoreConf(
-            spark._jsparkSession.sessionState().conf(),
+            session,
             getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty(),
         )
         hadoop = spark.sparkContext._jsc.hadoopConfiguration()
         hadoop.set("sql.streaming.runId", str(uuid.uuid4()))
         self.java = jvm.ckpt.spark.CkptStateStoreProvider()
+        self.namespace = f"spark/{str(root).strip('/')}/0/0/default"
         place = self._state.StateStoreId(str(root), 0, 0, "default")
         nothing = jvm.scala.Option.empty()
         self.java.init(
@@ -248,10 +279,36 @@ def provider_of(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
     """Makes providers of one and the same store, as several executors or one after a crash have them."""
     made: list[Provider] = []
 
-    def make(**options: Any) -> Provider:
-        made.append(Provider(spark, tmp_path / "state", **options))
+    def make(root: Path | None = None, **options: Any) -> Provider:
+        made.append(Provider(spark, root or tmp_path / "state", **options))
         return made[-1]
 
     yield make
     for provider in made:
         provider.java.close()
+
+
+@pytest.fixture(scope="session")
+def token() -> str:
+    """What the JVM finds in its environment as CKPT_TEST_TOKEN."""
+    return TOKEN
+
+
+def sidecars_of(jvm: int) -> list[int]:
+    """The processes that this JVM has started and that are sidecars."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
+            if parent == jvm and b"serve" in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+@pytest.fixture
+def sidecars(spark: SparkSession) -> Callable[[], list[int]]:
+    """Says which sidecars the session's JVM has started."""
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+    return lambda: sidecars_of(jvm)

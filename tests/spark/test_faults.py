@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from ckpt.dev import Server
+
 DRIVER = Path(__file__).with_name("count_words.py")
+SETTINGS = "spark.sql.streaming.stateStore.ckpt"
+ADDRESS = f"{SETTINGS}.address"
 FILES = 7
 
 
@@ -25,10 +33,10 @@ def words_of(file: int) -> list[str]:
     return [f"w{(n * (file + 3)) % 23}" for n in range(60)]
 
 
-def run_driver(folder: Path, address: str, *, kill_after: str | None) -> bool:
+def run_driver(folder: Path, address: str, *settings: str, kill_after: str | None) -> bool:
     """Run the driver; kill it with its JVM at the line; whether it came to its end."""
     driver = subprocess.Popen(
-        [sys.executable, str(DRIVER), str(folder), address],
+        [sys.executable, str(DRIVER), str(folder), address, *(f"--conf={pair}" for pair in settings)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -44,49 +52,60 @@ def run_driver(folder: Path, address: str, *, kill_after: str | None) -> bool:
     return driver.returncode == 0
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-def test_a_driver_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """A folder with words to be counted."""
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
     for file in range(FILES):
         rows = "".join(f"{json.dumps({'word': word})}\n" for word in words_of(file))
         (tmp_path / "in" / f"{file:03}.json").write_text(rows)
-    address = f"log://{tmp_path}/log"
-    for line in ("begins 1", "begins 3", "ended 4"):
-        assert not run_driver(tmp_path, address, kill_after=line)
-    assert run_driver(tmp_path, address, kill_after=None)
+    return tmp_path
+
+
+def check_counts(words: Path) -> None:
     newest: dict[str, int] = {}
     for batch in range(FILES):
-        newest |= json.loads((tmp_path / "out" / f"{batch}.json").read_text())
+        newest |= json.loads((words / "out" / f"{batch}.json").read_text())
     assert newest == Counter(word for file in range(FILES) for word in words_of(file))
 
 
-def sidecars_of(jvm: int) -> list[int]:
-    """The processes that this JVM has started and that are sidecars."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
-            if parent == jvm and b"serve" in (entry / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except (OSError, ValueError, IndexError):
-            continue
-    return found
+@pytest.mark.crash
+@pytest.mark.slow
+def test_a_driver_that_is_killed_goes_on_where_it_was(words: Path) -> None:
+    address = f"log://{words}/log"
+    for line in ("begins 1", "begins 3", "ended 4"):
+        assert not run_driver(words, address, kill_after=line)
+    assert run_driver(words, address, kill_after=None)
+    check_counts(words)
 
 
 @pytest.mark.crash
-def test_a_killed_sidecar_is_started_again(spark: SparkSession, stream_of: Any) -> None:
+@pytest.mark.slow
+def test_state_on_disk_is_not_recovered_from(words: Path) -> None:
+    """A process that is killed leaves what it has spilled; the next reads the backend and removes it."""
+    (words / "local").mkdir()
+    on_disk = [f"{SETTINGS}.memory=0", f"spark.local.dir={words}/local"]
+    address = f"log://{words}/log"
+    assert not run_driver(words, address, *on_disk, kill_after="begins 3")
+    (left,) = (words / "local").glob("ckpt-spill-*/*-*")
+    assert (left / "CURRENT").exists()
+    assert run_driver(words, address, *on_disk, f"{SETTINGS}.recovery=lazy", kill_after=None)
+    assert not list((words / "local").glob("ckpt-spill-*/*-*"))
+    check_counts(words)
+
+
+@pytest.mark.crash
+def test_a_killed_sidecar_is_started_again(sidecars: Any, stream_of: Any) -> None:
     stream = stream_of("in", "word string")
-    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
-    killed: list[int] = []
+    killed: list[set[int]] = []
     newest: dict[str, int] = {}
 
     def put_out(batch: DataFrame, number: int) -> None:
         if number % 2:
-            for sidecar in sidecars_of(jvm):
+            killed.append(set(sidecars()))  # the session may have several, of other tests' stores
+            for sidecar in killed[-1]:
                 os.kill(sidecar, signal.SIGKILL)
-                killed.append(sidecar)
         newest.update({row["word"]: row["count"] for row in batch.collect()})
 
     for file in range(4):
@@ -94,5 +113,75 @@ def test_a_killed_sidecar_is_started_again(spark: SparkSession, stream_of: Any) 
     counts = stream.stream().groupBy("word").count().writeStream.outputMode("update").foreachBatch(put_out)
     query = counts.option("checkpointLocation", stream.checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
-    assert len(set(killed)) == 2
+    first, second = killed
+    assert first
+    assert second - first
     assert newest == Counter(word for file in range(4) for word in words_of(file))
+
+
+def count_words(stream: Any, *files: int) -> dict[str, int]:
+    """Feed the files, let the query go on over them, and say what it has counted so far."""
+    for file in files:
+        stream.feed([{"word": word} for word in words_of(file)])
+    stream.run(stream.stream().groupBy("word").count(), "update")
+    return {row["word"]: row["count"] for batch in stream.batches for row in batch}
+
+
+def test_a_checkpoint_that_was_moved_finds_its_state(stream_of: Any, tmp_path: Path) -> None:
+    stream = stream_of("in", "word string")
+    count_words(stream, 0, 1)
+    elsewhere = tmp_path / "another" / "place"
+    elsewhere.parent.mkdir()
+    shutil.move(stream.checkpoint, elsewhere)
+    stream.checkpoint = str(elsewhere)
+    assert count_words(stream, 2) == Counter(word for file in range(3) for word in words_of(file))
+
+
+@pytest.mark.crash
+def test_a_killed_server_loses_nothing(
+    spark: SparkSession, stream_of: Any, private_server: Callable[..., Server]
+) -> None:
+    redis = private_server("redis")
+    before = spark.conf.get(ADDRESS)
+    assert before is not None
+    spark.conf.set(ADDRESS, f"{redis.address}?retry_s=1&timeout_s=1")
+    try:
+        stream = stream_of("in", "word string")
+        count_words(stream, 0)
+        redis.kill()
+        with pytest.raises(StreamingQueryException, match="redis"):
+            count_words(stream, 1)
+        redis.start()
+        assert count_words(stream, 2) == Counter(word for file in range(3) for word in words_of(file))
+    finally:
+        spark.conf.set(ADDRESS, before)
+
+
+def process_that_has_open(folder: Path) -> int:
+    """The sidecar of a store, by its open files."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            names = [os.readlink(link) for link in (entry / "fd").iterdir()]
+        except OSError:
+            continue
+        if any(name.startswith(f"{folder}/") for name in names):
+            return int(entry.name)
+    raise AssertionError(f"no process has a file of {folder} open")
+
+
+def test_a_full_disk_loses_nothing(spark: SparkSession, stream_of: Any, tmp_path: Path) -> None:
+    before = spark.conf.get(ADDRESS)
+    assert before is not None
+    spark.conf.set(ADDRESS, f"log://{tmp_path}/state")
+    try:
+        stream = stream_of("in", "word string")
+        count_words(stream, 0)
+        # A test cannot fill a disk without hurting others; a limit on the size of files fails the same calls.
+        sidecar = process_that_has_open(tmp_path / "state")
+        resource.prlimit(sidecar, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        with pytest.raises(StreamingQueryException, match="File too large"):
+            count_words(stream, 1)
+        resource.prlimit(sidecar, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert count_words(stream, 2) == Counter(word for file in range(3) for word in words_of(file))
+    finally:
+        spark.conf.set(ADDRESS, before)

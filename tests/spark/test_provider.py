@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.base import PySparkException
+from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark_core
 
 
 def refused(call: Any, *arguments: Any) -> str:
@@ -128,6 +132,7 @@ def test_versions_that_do_not_exist_are_spark_errors(provider_of: Any) -> None:
     missing = refused(provider.open, 1)
     assert "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE]" in missing
     assert "version 1 of namespace spark/" in missing
+    assert "answered, so this is no outage" in missing
     assert "[CANNOT_LOAD_STATE_STORE.UNEXPECTED_VERSION]" in refused(provider.open, -1)
     provider.open(0).abort()
 
@@ -276,3 +281,61 @@ def test_several_values_of_a_key_are_kept_in_order(provider_of: Any) -> None:
     store.create("list", provider.spec("none"), several=True)
     assert store.values("a", 1, "list") == [1, 2, 3]
     assert "several values" in refused(store.values, "a", 1, "default")
+
+
+class TestFormat1:
+    """Spark names versions only: of two attempts at one the last wins, and what builds on it stays."""
+
+    @pytest.fixture(autouse=True)
+    def _format_1(self, spark: SparkSession) -> Iterator[None]:
+        setting = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+        before = spark.conf.get(setting)
+        spark.conf.set(setting, "1")
+        yield
+        spark.conf.set(setting, str(before))
+
+    def test_the_last_attempt_at_a_version_wins(self, provider_of: Any) -> None:
+        one, other = provider_of(), provider_of()
+        store = one.open(0)
+        store.put("a", 1, 1)
+        store.java.commit()
+        for executor, value in ((one, 2), (other, 3)):
+            store = executor.open(1)
+            store.put("a", 2, value)
+            store.java.commit()
+        # What the first has in memory as version 2 counts no more.
+        for executor in (one, other, provider_of()):
+            store = executor.open(2)
+            assert sorted(store.all()) == [("a", 1, 1), ("a", 2, 3)]
+            store.abort()
+
+    def test_an_attempt_that_is_late_replaces_nothing(self, provider_of: Any) -> None:
+        executor = provider_of()
+        store = executor.open(0)
+        store.put("a", 1, 1)
+        store.java.commit()
+        late = provider_of().open(1)
+        late.put("a", 2, 2)
+        for number in (2, 3):
+            store = executor.open(number - 1)
+            store.put("a", number, number)
+            store.java.commit()
+        assert "this attempt is late" in refused(late.java.commit)
+        late.abort()
+        store = executor.open(3)
+        store.put("a", 4, 4)
+        store.java.commit()
+        assert sorted(provider_of().open(4).all()) == [("a", number, number) for number in range(1, 5)]
+
+    def test_one_can_go_back(self, provider_of: Any) -> None:
+        executor = provider_of()
+        for number in range(4):
+            store = executor.open(number)
+            store.put("a", number, number)
+            store.java.commit()
+        for number in (1, 2):
+            store = provider_of().open(number)
+            store.put("b", number, number)
+            store.java.commit()
+        assert sorted(provider_of().open(3).all()) == [("a", 0, 0), ("b", 1, 1), ("b", 2, 2)]
+        assert "does not hold version 4" in refused(provider_of().open, 4)

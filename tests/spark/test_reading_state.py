@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 from pyspark.sql import SparkSession
 
 import ckpt
+
+pytestmark = pytest.mark.spark_core
 
 SCHEMA = "word string"
 
@@ -42,11 +46,19 @@ def test_sparks_own_reader_sees_earlier_batches(spark: SparkSession, counted: An
 
 
 def test_namespaces_say_which_query_they_belong_to(address: str, counted: Any) -> None:
+    query = json.loads((Path(counted.checkpoint) / "metadata").read_text())["id"]
     with ckpt.open_backend(address, mode="read") as backend:
-        ours = [name for name in backend.namespaces() if counted.checkpoint.strip("/") in name]
+        ours = [name for name in backend.namespaces() if query in name]
         versions = {name: [commit.version for commit in backend.versions(name)] for name in ours}
-    assert [name.rsplit("/", 3)[1:] for name in ours] == [["0", str(n), "default"] for n in range(3)]
+    assert ours == [f"spark/{query}/0/{n}/default" for n in range(3)]
     assert set(map(tuple, versions.values())) == {(1, 2)}
+
+
+def test_a_checkpoint_that_is_moved_finds_its_state(counted: Any, tmp_path: Path) -> None:
+    counted.checkpoint = shutil.move(counted.checkpoint, tmp_path / "elsewhere")
+    counted.feed([{"word": "be"}])
+    counted.run(counted.stream().groupBy("word").count(), "update")
+    assert [tuple(row) for row in counted.batches[-1]] == [("be", 4)]
 
 
 def test_a_checkpoint_that_is_deleted_begins_anew(counted: Any) -> None:

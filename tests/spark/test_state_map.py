@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark_core
+
 FAMILIES = ("default", "sorted")
 RETAINED = 2
 
@@ -20,9 +22,14 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.sampled_from(FAMILIES), keys, st.binary(max_size=4)),
         st.tuples(st.just("remove"), st.sampled_from(FAMILIES), keys),
+        st.tuples(st.just("append"), keys, st.binary(min_size=1, max_size=200)),
+        st.tuples(st.just("set_list"), keys, st.binary(min_size=1, max_size=4)),
+        st.tuples(st.just("remove_list"), keys),
         st.tuples(st.just("commit")),
         st.tuples(st.just("abort")),
         st.tuples(st.just("back"), st.integers(0, RETAINED + 1)),
+        st.tuples(st.just("spill")),
+        st.tuples(st.just("bring_back")),
     ),
     max_size=25,
 )
@@ -34,8 +41,9 @@ class Pair:
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self._map = jvm.ckpt.spark.StateMap()
-        self._map.create("sorted", False).keepOrdered()
-        self.now: dict[str, dict[bytes, bytes]] = {name: {} for name in FAMILIES}
+        self._map.create("sorted", self._description(multiple=False)).keepOrdered()
+        self._map.create("lists", self._description(multiple=True)).keepOrdered()
+        self.now: dict[str, dict[bytes, bytes]] = {name: {} for name in (*FAMILIES, "lists")}
         self.versions: list[dict[str, dict[bytes, bytes]]] = [{}]
         self._reachable = 0
         self.commit()
@@ -47,6 +55,18 @@ class Pair:
     def remove(self, family: str, key: bytes) -> None:
         self._family(family).remove(key)
         self.now[family].pop(key, None)
+
+    def append(self, key: bytes, values: bytes) -> None:
+        self._lists().append(key, values)
+        self.now["lists"][key] = self.now["lists"].get(key, b"") + values
+
+    def set_list(self, key: bytes, values: bytes) -> None:
+        self._lists().put(key, values)
+        self.now["lists"][key] = values
+
+    def remove_list(self, key: bytes) -> None:
+        self._lists().remove(key)
+        self.now["lists"].pop(key, None)
 
     def commit(self) -> None:
         self.versions.append({name: dict(rows) for name, rows in self.now.items()})
@@ -68,6 +88,17 @@ class Pair:
             del self.versions[wanted + 1 :]
             self.now = {name: dict(rows) for name, rows in self.versions[-1].items()}
 
+    def spill(self) -> None:
+        """To disk and back, between transactions: nobody may notice."""
+        self.abort()
+        self._map.spill(0)
+        assert self._map.spillableBytes() == 0
+
+    def bring_back(self) -> None:
+        self.abort()
+        self._map.bringBack()
+        assert self._map.spilledBytes() == 0
+
     def check(self) -> None:
         for name in FAMILIES:
             family, expected = self._family(name), self.now[name]
@@ -79,7 +110,38 @@ class Pair:
                 assert rows == sorted(rows)
                 some = [row for row in rows if row[0].startswith(b"\x00")]
                 assert list(self._rows(family.startingWith(b"\x00"))) == some
+                some = [row for row in rows if b"\x01" <= row[0] < b"\xff\x00"]
+                assert list(self._rows(family.range(b"\x01", b"\xff\x00"))) == some
+        self._check_lists()
         assert self._map.numKeys() == sum(map(len, self.now.values()))
+
+    def _check_lists(self) -> None:
+        lists, expected = self._lists(), sorted(self.now["lists"].items())
+        assert [(key, self._values(key)) for key, _ in self._rows(lists.all())] == expected
+        assert self._family("lists").numKeys() == len(expected)
+        for prefix in (b"", b"\x00", b"\x00\x00"):
+            found = [key for key, _ in self._rows(lists.startingWith(prefix))]
+            assert found == [key for key, _ in expected if key.startswith(prefix)]
+            found = [key for key, _ in self._rows(lists.range(prefix, b"\x01\x00"))]
+            assert found == [key for key, _ in expected if prefix <= key < b"\x01\x00"]
+
+    def _values(self, key: bytes) -> bytes:
+        parts = self._lists().parts(key)
+        listed = []
+        while parts.hasNext():
+            listed.append(bytes(parts.next()))
+        lengths = [len(part) for part in listed]
+        assert lengths == sorted(lengths, reverse=True)  # so there are few of them
+        return b"".join(listed)
+
+    def _lists(self) -> Any:
+        return self._jvm.ckpt.spark.Lists(self._family("lists"))
+
+    def _description(self, *, multiple: bool) -> Any:
+        schema = self._jvm.org.apache.spark.sql.types.StructType.fromDDL("word string")
+        state = self._jvm.org.apache.spark.sql.execution.streaming.state
+        spec = state.NoPrefixKeyStateEncoderSpec(schema)
+        return self._jvm.ckpt.spark.Description(False, multiple, "unsaferow", schema, schema, spec)
 
     def _family(self, name: str) -> Any:
         return self._map.find(name).get()

@@ -2,14 +2,20 @@ package ckpt.spark
 
 import java.nio.ByteBuffer
 
+import scala.collection.mutable
+
 /** What a transaction changed, as the row block and the key block of a commit. What it undid itself is left out. */
 final class ChangedRows(changes: Seq[(Int, Changes)]) extends CommitRows {
+  import ChangedRows._
+
   private var puts = 0
+  private var statePuts = 0
   private var deletes = 0
   private var keyBytes = 0L
   private var valueBytes = 0L
 
-  foreach { (_, entry, isPut) =>
+  foreach { (id, entry, isPut) =>
+    if (id != Catalogue.Id) statePuts += (if (isPut) 1 else 0)
     keyBytes += StateMap.IdBytes + entry.key.length
     if (isPut) {
       puts += 1
@@ -17,10 +23,34 @@ final class ChangedRows(changes: Seq[(Int, Changes)]) extends CommitRows {
     } else deletes += 1
   }
 
-  def numPuts: Int = puts
+  /** Rows of state; those of the catalogue are nobody's. */
+  def numPuts: Int = statePuts
   def numDeletes: Int = deletes
 
-  override val bytes: Long = 4 + 8L * puts + 4 + 4L * deletes + keyBytes + valueBytes
+  override val bytes: Long = EmptyBytes + 8L * puts + 4L * deletes + keyBytes + valueBytes
+
+  /** The same in parts that are no longer than that, apart from a row that is longer by itself. */
+  override def parts(mostBytes: Long): Seq[ChangedRows] =
+    if (bytes <= mostBytes) Seq(this)
+    else {
+      val done = new mutable.ArrayBuffer[ChangedRows]
+      var part = new mutable.ArrayBuffer[(Int, Changes)]
+      var partBytes = EmptyBytes
+      for ((id, changed) <- changes; i <- changed.entries.indices) {
+        val entry = changed.entries(i)
+        val rowBytes = 8L + StateMap.IdBytes + entry.key.length + (if (entry.value == null) 0 else entry.value.length)
+        if (part.nonEmpty && partBytes + rowBytes > mostBytes) {
+          done += new ChangedRows(part.toSeq)
+          part = new mutable.ArrayBuffer[(Int, Changes)]
+          partBytes = EmptyBytes
+        }
+        if (part.isEmpty || part.last._1 != id) part += (id -> new Changes)
+        part.last._2.entries += entry
+        part.last._2.before += changed.before(i)
+        partBytes += rowBytes
+      }
+      (done += new ChangedRows(part.toSeq)).toSeq
+    }
 
   override def write(out: ByteBuffer): Unit = {
     out.putInt(puts)
@@ -46,4 +76,8 @@ final class ChangedRows(changes: Seq[(Int, Changes)]) extends CommitRows {
       i += 1
     }
   }
+}
+
+object ChangedRows {
+  private val EmptyBytes = 8L
 }

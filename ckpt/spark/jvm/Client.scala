@@ -1,68 +1,83 @@
 package ckpt.spark
 
-import java.io.{EOFException, IOException}
-import java.net.{StandardProtocolFamily, UnixDomainSocketAddress}
-import java.nio.{ByteBuffer, ByteOrder}
-import java.nio.channels.SocketChannel
-import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.Path
+import java.nio.ByteBuffer
 import java.util.concurrent.ConcurrentLinkedDeque
 
-/** The sidecar answered that it cannot do what was asked. The kinds are those of the protocol page. */
-final class SidecarError(val kind: Int, message: String) extends IOException(message) {
-  def isMissingVersion: Boolean = kind == SidecarError.MissingVersion
-}
-
-object SidecarError {
-  val MissingVersion = 6
-}
-
 /**
- * Requests to one sidecar over a unix socket, as docs/protocol.md has them; one connection for each request that is
- * under way. After an `IOException` that is no `SidecarError` nothing is known about the request; each may be repeated.
+ * Requests to one sidecar, as docs/protocol.md has them; one connection for each request that is under way. After an
+ * `IOException` that is no `SidecarError` nothing is known about the request; each may be repeated.
  */
-final class Client(socket: Path) {
+final class Client(endpoint: Endpoint, limitMs: Long) {
   import Client._
+  import Connection.{getString, putString, stringBytes}
 
   private val idle = new ConcurrentLinkedDeque[Connection]
 
-  /** Durably adds one commit; a second time with the same id does nothing. */
-  def commit(namespace: String, version: Long, base: Option[String], commitId: String, rows: CommitRows): Unit =
+  /**
+   * Durably adds one commit; a second time with the same id does nothing. Returns how often the backend made something
+   * durable since it answered a commit before, of whichever client.
+   */
+  def commit(namespace: String, version: Long, base: Option[String], commitId: String, rows: CommitRows): Long = {
+    var durableWrites = 0L
+    val on = base.getOrElse("")
+    val headBytes = stringBytes(namespace) + 8 + stringBytes(on) + stringBytes(commitId)
     withConnection { connection =>
-      val bytes = stringBytes(namespace) + 8 + stringBytes(base.getOrElse("")) + stringBytes(commitId) + rows.bytes
-      connection.send(Commit, bytes) { out =>
+      val parts = rows.parts(math.min(CommitPartBytes, connection.longestBody - headBytes))
+      parts.init.foreach(part => connection.ask(Stage, part.bytes)(part.write)(_ => (), _ => ()))
+      connection.ask(Commit, headBytes + parts.last.bytes) { out =>
         putString(out, namespace)
         out.putLong(version)
-        putString(out, base.getOrElse(""))
+        putString(out, on)
         putString(out, commitId)
-        rows.write(out)
-      }
-      connection.receive(_ => ())
+        parts.last.write(out)
+      }(_ => (), { body =>
+        getString(body)
+        durableWrites = body.getInt & 0xffffffffL
+      })
     }
-
-  /** Hands over every row of one commit, block by block, in a buffer that is used again. */
-  def load(namespace: String, version: Long, commitId: Option[String])(part: RowBlock => Unit): Unit =
-    withConnection { connection =>
-      val id = commitId.getOrElse("")
-      connection.send(Load, stringBytes(namespace) + 8 + stringBytes(id) + 4) { out =>
-        putString(out, namespace)
-        out.putLong(version)
-        putString(out, id)
-        out.putInt(PartBytes)
-      }
-      connection.receive(body => part(new RowBlock(body)))
-    }
-
-  def truncate(namespace: String, keepFrom: Long): Unit = withConnection { connection =>
-    connection.send(Truncate, stringBytes(namespace) + 8) { out =>
-      putString(out, namespace)
-      out.putLong(keepFrom)
-    }
-    connection.receive(_ => ())
+    durableWrites
   }
 
-  /** A connection without requests, for as long as this process wants the sidecar to live. */
-  def lifeline(): Connection = new Connection(socket, lifeline = true)
+  /** Hands over every row of one commit, block by block, in a buffer that is used again. */
+  def load(namespace: String, version: Long, commitId: Option[String])(part: RowBlock => Unit): Unit = {
+    val id = commitId.getOrElse("")
+    ask(Load, stringBytes(namespace) + 8 + stringBytes(id) + 4) { out =>
+      putString(out, namespace)
+      out.putLong(version)
+      putString(out, id)
+      out.putInt(PartBytes)
+    }(body => part(new RowBlock(body)))
+  }
+
+  /** Hands over the rows of those keys that exist in one commit, as `load` does. */
+  def get(namespace: String, version: Long, commitId: Option[String], keys: Seq[Array[Byte]])(
+      part: RowBlock => Unit): Unit = {
+    val id = commitId.getOrElse("")
+    val keyBytes = keys.map(4L + _.length).sum
+    ask(Get, stringBytes(namespace) + 8 + stringBytes(id) + 4 + keyBytes) { out =>
+      putString(out, namespace)
+      out.putLong(version)
+      putString(out, id)
+      out.putInt(keys.length)
+      keys.foreach(key => out.putInt(key.length))
+      keys.foreach(key => out.put(key))
+    }(body => part(new RowBlock(body)))
+  }
+
+  /** The commits that may be named, by version, and the id of the tip; none of either if the namespace is unknown. */
+  def history(namespace: String): History = {
+    var history = History(Nil, "")
+    ask(HistoryOf, stringBytes(namespace))(putString(_, namespace))(last = { body =>
+      val commits = Seq.fill(body.getInt())(CommitInfo(getString(body), body.getLong(), getString(body)))
+      history = History(commits, getString(body))
+    })
+    history
+  }
+
+  def truncate(namespace: String, keepFrom: Long): Unit = ask(Truncate, stringBytes(namespace) + 8) { out =>
+    putString(out, namespace)
+    out.putLong(keepFrom)
+  }()
 
   def close(): Unit = {
     var connection = idle.poll()
@@ -72,28 +87,53 @@ final class Client(socket: Path) {
     }
   }
 
-  private def withConnection[A](use: Connection => A): A = {
+  private def ask(operation: Byte, bodyBytes: Long)(fill: ByteBuffer => Unit)(
+      part: ByteBuffer => Unit = _ => (),
+      last: ByteBuffer => Unit = _ => ()): Unit =
+    withConnection(_.ask(operation, bodyBytes)(fill)(part, last))
+
+  private def withConnection(use: Connection => Unit): Unit = {
     val pooled = idle.poll()
-    val connection = if (pooled != null) pooled else new Connection(socket, lifeline = false)
+    val connection = if (pooled != null) pooled else new Connection(endpoint, lifeline = false, limitMs)
     var usable = false
     try {
-      val result = use(connection)
+      use(connection)
       usable = true
-      result
     } catch {
       case answered: SidecarError =>
-        usable = connection.isOpen
+        usable = true
         throw answered
     } finally {
       // Whatever else went wrong, half an answer may still be under way on this connection.
-      if (usable) idle.push(connection) else connection.close()
+      if (usable && connection.isOpen) idle.push(connection) else connection.close()
     }
+  }
+}
+
+/** One commit of a namespace; `base` is empty if what it builds on is forgotten, or if it builds on nothing. */
+final case class CommitInfo(id: String, version: Long, base: String)
+
+/** The commits of a namespace, and the id of the one that counts if nobody names another. */
+final case class History(commits: Seq[CommitInfo], tip: String) {
+
+  /** The one that counts if nobody names another. */
+  def newest: Option[CommitInfo] = commits.find(_.id == tip)
+
+  /** The commit of an id and those that it builds on, by version. */
+  def chain(id: String): Map[Long, CommitInfo] = {
+    val byId = commits.map(commit => commit.id -> commit).toMap
+    Iterator.iterate(byId.get(id))(_.flatMap(commit => byId.get(commit.base)))
+      .takeWhile(_.isDefined).flatten.map(commit => commit.version -> commit).toMap
   }
 }
 
 /** The rows of a commit as they are sent: a row block of puts and a key block of deletes. */
 trait CommitRows {
   def bytes: Long
+
+  /** The same in parts that are no longer than that where rows allow it; one at least. */
+  def parts(mostBytes: Long): Seq[CommitRows]
+
   def write(out: ByteBuffer): Unit
 }
 
@@ -119,128 +159,16 @@ final class RowBlock(body: ByteBuffer) {
   }
 }
 
-/** One socket to the sidecar; one request at a time. */
-final class Connection(socket: Path, lifeline: Boolean) {
-  import Client._
-
-  private val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
-  private var requests = 0L
-  private var received = buffer(64 << 10)
-
-  /** The longest frame that the sidecar takes. */
-  private val longestFrame: Long =
-    try {
-      channel.connect(UnixDomainSocketAddress.of(socket))
-      val hello = buffer(10).put("CKPT".getBytes(UTF_8)).putShort(ProtocolVersion)
-      hello.putShort((if (lifeline) 1 else 0).toShort).putShort(0)
-      write(hello.flip())
-      var longest = 0L
-      receive(
-        part = _ => throw new IOException("the sidecar answered the handshake in parts"),
-        last = { body =>
-          body.getShort()
-          longest = body.getInt() & 0xffffffffL
-        })
-      longest
-    } catch {
-      case e: Throwable =>
-        channel.close()
-        throw e
-    }
-
-  def isOpen: Boolean = channel.isOpen
-
-  def close(): Unit = channel.close()
-
-  def send(operation: Byte, bodyBytes: Long)(fill: ByteBuffer => Unit): Unit = {
-    val frameBytes = FrameHeaderBytes + bodyBytes
-    if (frameBytes > math.min(longestFrame, MaxFrameBytes)) {
-      throw new SidecarError(1, s"a request of $frameBytes bytes is longer than the sidecar takes ($longestFrame); " +
-        "use more partitions, or smaller batches")
-    }
-    requests += 1
-    val frame = buffer(4 + frameBytes.toInt).putInt(frameBytes.toInt).put(operation).putLong(requests)
-    fill(frame)
-    write(frame.flip())
-  }
-
-  /** Reads one answer: hands over the body of each part, then that of the last frame. */
-  def receive(part: ByteBuffer => Unit, last: ByteBuffer => Unit = _ => ()): Unit = {
-    var more = true
-    while (more) {
-      val body = readFrame()
-      val status = body.get()
-      val answered = body.getLong()
-      if (answered != requests) throw new IOException(s"an answer to request $answered, not $requests")
-      status match {
-        case Done => last(body); more = false
-        case Part => part(body)
-        case Failed | FailedForGood =>
-          if (status == FailedForGood) channel.close()
-          throw new SidecarError(body.getShort & 0xffff, getString(body))
-        case unknown => throw new IOException(s"an answer with the unknown status $unknown")
-      }
-    }
-  }
-
-  private def readFrame(): ByteBuffer = {
-    read(4)
-    val bytes = received.getInt() & 0xffffffffL
-    if (bytes < FrameHeaderBytes || bytes > MaxFrameBytes) {
-      throw new IOException(s"an answer of $bytes bytes, which is not between $FrameHeaderBytes and $MaxFrameBytes")
-    }
-    read(bytes.toInt)
-    received
-  }
-
-  private def read(bytes: Int): Unit = {
-    if (received.capacity < bytes) received = buffer(bytes)
-    received.clear()
-    while (received.position() < bytes) {
-      // A channel copies through a buffer of its own that it keeps: small steps keep that one small.
-      received.limit(math.min(bytes, received.position() + StepBytes))
-      if (channel.read(received) < 0) throw new EOFException("the sidecar closed the connection")
-    }
-    received.flip()
-  }
-
-  private def write(out: ByteBuffer): Unit = {
-    val end = out.limit()
-    while (out.position() < end) {
-      out.limit(math.min(end, out.position() + StepBytes))
-      channel.write(out)
-    }
-  }
-}
-
 object Client {
-  private[spark] val ProtocolVersion: Short = 1
-  private[spark] val FrameHeaderBytes = 9
-  private[spark] val MaxFrameBytes = 1L << 30
-  private[spark] val StepBytes = 256 << 10
   private val PartBytes = 1 << 20
+
+  /** A longer commit is sent in parts: each is copied into a frame before it is sent. */
+  private val CommitPartBytes = 32L << 20
 
   private val Commit: Byte = 2
   private val Load: Byte = 3
+  private val Get: Byte = 4
+  private val HistoryOf: Byte = 5
   private val Truncate: Byte = 6
-
-  private[spark] val Done = 0
-  private[spark] val Part = 1
-  private[spark] val Failed = 2
-  private[spark] val FailedForGood = 3
-
-  private[spark] def buffer(bytes: Int): ByteBuffer = ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN)
-
-  private[spark] def stringBytes(text: String): Long = 2L + text.getBytes(UTF_8).length
-
-  private[spark] def putString(out: ByteBuffer, text: String): Unit = {
-    val bytes = text.getBytes(UTF_8)
-    out.putShort(bytes.length.toShort).put(bytes)
-  }
-
-  private[spark] def getString(in: ByteBuffer): String = {
-    val bytes = new Array[Byte](in.getShort & 0xffff)
-    in.get(bytes)
-    new String(bytes, UTF_8)
-  }
+  private val Stage: Byte = 10
 }

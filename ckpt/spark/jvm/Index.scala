@@ -29,15 +29,58 @@ final class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
  * or removed meanwhile. One thread changes it; another may look for keys that are not being changed: Spark feeds Python
  * workers from a thread of its own while it takes their results.
  */
-sealed trait Index {
+trait Index {
   def find(key: Array[Byte]): Entry
 
   /** Adds an entry whose key is not there. */
   def insert(key: Array[Byte], value: Array[Byte]): Entry
 
-  def delete(entry: Entry): Unit
+  /** The transaction is about to change this entry for the first time. */
+  def hold(entry: Entry): Unit
+
+  /** Ends a transaction: what these entries, all that it changed, are now is the state; without a value they are gone. */
+  def settle(changed: Iterable[Entry]): Unit
+
+  /** Ends a transaction whose entries are again what they were before it. */
+  def revert(changed: Iterable[Entry]): Unit
 
   def entries: Iterator[Entry]
+}
+
+/** An index whose entries come in ascending order of their keys' bytes, for prefix and range scans. */
+trait OrderedKeys extends Index {
+
+  /** Entries from `from` (inclusive) to `until` (exclusive); null is no bound. */
+  def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry]
+
+  override def entries: Iterator[Entry] = range(null, null)
+
+  def startingWith(prefix: Array[Byte]): Iterator[Entry] = range(prefix, OrderedKeys.behind(prefix))
+}
+
+object OrderedKeys {
+
+  /** The least key that is greater than all that start with the prefix; null if there is none. */
+  def behind(prefix: Array[Byte]): Array[Byte] = {
+    val last = prefix.lastIndexWhere(_ != -1)
+    if (last < 0) null
+    else {
+      val bound = Arrays.copyOf(prefix, last + 1)
+      bound(last) = (bound(last) + 1).toByte
+      bound
+    }
+  }
+}
+
+/** An index whose entries are the state: what a transaction leaves in them needs no writing. */
+trait InMemory extends Index {
+  def delete(entry: Entry): Unit
+
+  override def hold(entry: Entry): Unit = ()
+
+  override def settle(changed: Iterable[Entry]): Unit = changed.foreach(entry => if (entry.value == null) delete(entry))
+
+  override def revert(changed: Iterable[Entry]): Unit = settle(changed)
 }
 
 /**
@@ -46,12 +89,14 @@ sealed trait Index {
  * An iterator walks over the slots as they were when it was made; growing makes new slots and leaves the old ones
  * to it. Deleted slots keep a marker, so that nothing moves below a running iterator.
  */
-final class HashIndex extends Index {
+final class HashIndex extends InMemory {
   import HashIndex._
 
   @volatile private var slots = new Array[Entry](SmallestCapacity)
   private var live = 0
   private var used = 0
+
+  def size: Int = live
 
   override def find(key: Array[Byte]): Entry = {
     val hash = hashOf(key)
@@ -115,6 +160,9 @@ final class HashIndex extends Index {
 }
 
 object HashIndex {
+
+  /** What one key costs, beside its bytes and those of its value: entry, slots, heads of two arrays. */
+  val OverheadBytes = 72
   private val SmallestCapacity = 16
   private val Deleted = new Entry(Array.emptyByteArray, 0, null)
 
@@ -129,9 +177,8 @@ object HashIndex {
   }
 }
 
-/** Entries in ascending order of their keys' bytes, for prefix and range scans. */
-final class OrderedIndex extends Index {
-  // Iterators of a skip list tolerate changes, those of a tree do not: timers are set while timers are iterated.
+/** A skip list over entries. Its iterators tolerate changes, a tree's do not: timers are set while timers are iterated. */
+final class OrderedIndex extends InMemory with OrderedKeys {
   private val byKey = new ConcurrentSkipListMap[Array[Byte], Entry](Arrays.compareUnsigned(_: Array[Byte], _))
 
   override def find(key: Array[Byte]): Entry = byKey.get(key)
@@ -144,20 +191,19 @@ final class OrderedIndex extends Index {
 
   override def delete(entry: Entry): Unit = byKey.remove(entry.key, entry)
 
-  override def entries: Iterator[Entry] = byKey.values.iterator.asScala
-
-  /** Entries from `from` (inclusive) to `until` (exclusive); null is no bound. */
-  def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry] = {
-    if (from != null && until != null && Arrays.compareUnsigned(from, until) >= 0) Iterator.empty
-    else if (from != null && until != null) byKey.subMap(from, until).values.iterator.asScala
-    else if (from != null) byKey.tailMap(from).values.iterator.asScala
-    else if (until != null) byKey.headMap(until).values.iterator.asScala
-    else entries
+  override def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry] = {
+    val found =
+      if (from != null && until != null && Arrays.compareUnsigned(from, until) >= 0) return Iterator.empty
+      else if (from != null && until != null) byKey.subMap(from, until)
+      else if (from != null) byKey.tailMap(from)
+      else if (until != null) byKey.headMap(until)
+      else byKey
+    found.values.iterator.asScala
   }
+}
 
-  def startingWith(prefix: Array[Byte]): Iterator[Entry] =
-    byKey.tailMap(prefix).values.iterator.asScala.takeWhile { entry =>
-      entry.key.length >= prefix.length &&
-        Arrays.equals(entry.key, 0, prefix.length, prefix, 0, prefix.length)
-    }
+object OrderedIndex {
+
+  /** What one key costs, beside its bytes and those of its value: entry, nodes of the list, heads of two arrays. */
+  val OverheadBytes = 104
 }

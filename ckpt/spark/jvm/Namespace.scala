@@ -9,27 +9,32 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
+/** Where the state of a store is kept, and the checkpoint and the query that it belongs to. */
+final case class Place(namespace: String, checkpoint: String, query: String)
+
 /**
- * The namespace of a store: `spark/<checkpoint>@<query>/<operator>/<partition>/<store>`.
+ * The namespace of a store: `spark/<query>/<operator>/<partition>/<store>`.
  *
- * The query is the beginning of the id that Spark writes into a new checkpoint's `metadata`: a checkpoint that was
- * deleted and begun again in the same place has another one, and never meets the versions of its former life.
+ * The query is the id that Spark writes into a new checkpoint's `metadata`: a checkpoint that is moved finds its state,
+ * and one that was deleted and begun again in the same place never meets the versions of its former life.
  */
 object Namespace {
   private val MaxBytes = 1024
-  private val QueryId = "\"id\"\\s*:\\s*\"([0-9a-f]{8})".r.unanchored
+  private val QueryId = "\"id\"\\s*:\\s*\"([0-9A-Za-z-]{1,64})\"".r.unanchored
 
-  def of(id: StateStoreId, hadoopConf: Configuration): String = {
+  def of(id: StateStoreId, hadoopConf: Configuration): Place = {
     val root = new Path(id.checkpointRootLocation)
-    val query = queryId(root, hadoopConf)
     val store = s"${id.operatorId}/${id.partitionId}/${id.storeName}"
     // The root is the folder `state` of a query's checkpoint; elsewhere, as in Spark's own suites, it is any folder.
-    val whole = query match {
-      case Some(first) => s"spark/${shown(root.getParent)}@$first/$store"
-      case None => s"spark/${shown(root)}/$store"
+    queryId(root, hadoopConf) match {
+      case Some(query) => Place(bounded(query, store), root.getParent.toString, query)
+      case None => Place(bounded(shown(root), store), root.toString, query = "")
     }
-    if (whole.getBytes(UTF_8).length <= MaxBytes) whole
-    else s"spark/${digest(whole)}/$store"
+  }
+
+  private def bounded(owner: String, store: String): String = {
+    val whole = s"spark/$owner/$store"
+    if (whole.getBytes(UTF_8).length <= MaxBytes) whole else s"spark/${digest(whole)}/$store"
   }
 
   /** A query names its root `file:/x`, the state reader `/x`: both are `x`. */
@@ -49,7 +54,7 @@ object Namespace {
         val in = fs.open(metadata)
         try {
           new String(in.readNBytes(4096), UTF_8) match {
-            case QueryId(first) => Some(first)
+            case QueryId(query) => Some(query)
             case _ => None
           }
         } finally in.close()

@@ -1,121 +1,215 @@
 package ckpt.spark
 
-import java.io.{BufferedReader, IOException, InputStreamReader}
+import java.io.{EOFException, IOException}
+import java.net.{ConnectException, SocketException}
 import java.nio.channels.ClosedByInterruptException
-import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.Path
-import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, TimeoutException}
+import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit}
+import java.util.concurrent.atomic.{AtomicLong, LongAdder}
+import javax.net.ssl.SSLException
 
 import scala.collection.mutable
 
 import org.slf4j.LoggerFactory
 
-/** How to start a sidecar: one for each distinct value in a JVM. */
-final case class SidecarSettings(address: String, python: String)
+/** Which sidecar to use, or how to start one: one for each distinct value in a JVM. */
+final case class SidecarSettings(
+    address: String,
+    python: String,
+    running: Option[TcpEndpoint],
+    metrics: Option[String],
+    timeoutMs: Long) {
+
+  // Whoever prints settings gets to see neither an address, which may hold a secret, nor a token.
+  override def toString: String = s"SidecarSettings(${running.map(_.toString).getOrElse(python)}, $timeoutMs ms)"
+}
 
 /** The sidecars of this JVM: an executor has one, whatever the number of its stores. */
 object Sidecar {
   private val log = LoggerFactory.getLogger(classOf[Sidecar])
-  private val started = mutable.HashMap[SidecarSettings, Sidecar]()
-  private val ReadyWithinS = 60L
-  private val Ready = "READY "
+  private val known = mutable.HashMap[SidecarSettings, Sidecar]()
+  private val MostProbeMs = 5000L
+  private val AwaitRestartNanos = TimeUnit.SECONDS.toNanos(30)
+  private val LookAgainMs = 200L
+  private val StartAttempts = 3
 
-  /** A running sidecar as this process sees it. */
-  private final case class Connected(client: Client, lifeline: Connection)
+  /** A sidecar as this process sees it; `process` is that of a sidecar that was started here, or an ended one. */
+  private final case class Connected(
+      client: Client, endpoint: Endpoint, lifeline: Connection, process: Option[Process])
 
-  def of(settings: SidecarSettings): Sidecar = synchronized(started.getOrElseUpdate(settings, new Sidecar(settings)))
+  def of(settings: SidecarSettings): Sidecar = synchronized(known.getOrElseUpdate(settings, new Sidecar(settings)))
 }
 
 /**
- * The Python process that serves the backend to this JVM. It is started when it is first needed and lives as long as
- * its lifeline, so it does not outlive this process however that ends; when it dies first, the next request starts
- * another.
+ * The Python process that serves the backend to this JVM: one that runs already, or one of this host that is started
+ * when it is first needed and lives as long as its lifeline, so that it does not outlive this process however that
+ * ends. When it dies first, the next request finds or starts another; when it hangs, the request fails in time.
  */
 final class Sidecar(settings: SidecarSettings) {
   import Sidecar._
 
-  private var connected: Connected = _
+  // Part of the time that a request may take is kept for finding out who is to blame.
+  private val probeMs = math.min(MostProbeMs, settings.timeoutMs / 4)
+  private val limitMs = settings.timeoutMs - probeMs
+
+  private var connecting: CompletableFuture[Connected] = _
+  private var connectedBefore = false
+  private val restarts = new AtomicLong
+
+  /** The address of the backend, without secrets. */
+  def backend: String = current().lifeline.backend
+
+  /** How often another sidecar was found or started since this was last asked. */
+  def takeRestarts(): Long = restarts.getAndSet(0)
 
   /** Makes a request; a request whose answer was lost is repeated once, which the protocol allows for every one. */
   def call[A](request: Client => A): A = {
     val first = current()
-    try request(first)
+    try attempt(first, request)
     catch {
-      case answered: SidecarError => throw answered
-      case killed: ClosedByInterruptException => throw killed
+      case certain @ (_: SidecarError | _: SidecarHangs | _: ClosedByInterruptException) => throw certain
       case lost: IOException =>
-        log.warn(s"lost the sidecar of ${settings.python}: $lost; connecting again")
-        request(replacing(first))
+        log.warn(s"lost the sidecar at ${first.endpoint}: $lost; connecting again")
+        forget(first)
+        restarts.incrementAndGet()
+        attempt(current(), request)
     }
   }
 
-  private def current(): Client = synchronized {
-    if (connected == null) connected = start()
-    connected.client
-  }
+  private def attempt[A](connected: Connected, request: Client => A): A =
+    try request(connected.client)
+    catch { case silent: SilentSidecar => throw blame(connected, silent) }
 
-  private def replacing(lost: Client): Client = synchronized {
-    // Several tasks lose the same sidecar at once: the first finds or starts another, the others use that one.
-    if (connected != null && (connected.client eq lost)) {
-      connected.client.close()
-      connected.lifeline.close()
-      connected = null
+  /** Waits until there is a connection; others wait for the same one, and each can be interrupted alone. */
+  private def current(): Connected = {
+    val mine = synchronized {
+      if (connecting == null || connecting.isCompletedExceptionally) connecting = begin()
+      connecting
     }
-    current()
+    try mine.get()
+    catch { case e: ExecutionException => throw new IOException(e.getCause.getMessage, e.getCause) }
   }
 
+  private def begin(): CompletableFuture[Connected] = {
+    val made = new CompletableFuture[Connected]
+    val thread = new Thread(() => {
+      try {
+        made.complete(settings.running match {
+          case Some(endpoint) => find(endpoint)
+          case None => start()
+        })
+        synchronized { connectedBefore = true }
+      } catch {
+        case e: Throwable => made.completeExceptionally(e)
+      }
+    }, "ckpt-sidecar-start")
+    thread.setDaemon(true)
+    thread.start()
+    made
+  }
+
+  /** Several tasks lose the same sidecar at once: the first makes room for another, the others find that one. */
+  private def forget(lost: Connected): Unit = synchronized {
+    if (connecting != null && !connecting.isCompletedExceptionally && connecting.getNow(null) == lost) {
+      lost.client.close()
+      lost.lifeline.close()
+      connecting = null
+    }
+  }
+
+  /** Starts a sidecar, or finds one; one that was found may end before a lifeline holds it, then another is started. */
   private def start(): Connected = {
-    val command = new ProcessBuilder(settings.python, "-m", "ckpt", "serve", "--on-demand", "-")
-    val process =
-      try command.redirectErrorStream(true).start()
-      catch {
-        case e: IOException =>
-          throw new IOException(s"cannot start ${settings.python}: ${e.getMessage}; name the Python that has ckpt " +
-            s"installed on every executor in ${Settings.Python}", e)
+    var made: Connected = null
+    var attempts = 0
+    while (made == null) {
+      val (process, socket) = SidecarProcess.start(settings)
+      val endpoint = UnixEndpoint(socket)
+      attempts += 1
+      try {
+        made = connected(endpoint, Some(process))
+        log.info(s"the sidecar of process ${process.pid} answers at $endpoint")
+      } catch {
+        case ended: IOException if attempts < StartAttempts && hasEnded(ended) =>
+          log.info(s"the sidecar at $endpoint has just ended: $ended; starting another")
       }
-    // An address may hold a secret, and everybody on the host can read a command line. The stream stays open.
-    val stdin = process.getOutputStream
-    stdin.write(s"${settings.address}\n".getBytes(UTF_8))
-    stdin.flush()
-    val socket = awaitReady(process)
-    log.info(s"the sidecar of process ${process.pid} answers at $socket")
-    val client = new Client(socket)
-    Connected(client, client.lifeline())
+    }
+    made
   }
 
-  private def awaitReady(process: Process): Path = {
-    val answer = new CompletableFuture[Path]
-    val reader = new Thread(() => readOutput(process, answer), "ckpt-sidecar-output")
-    reader.setDaemon(true)
-    reader.start()
-    try answer.get(ReadyWithinS, TimeUnit.SECONDS)
-    catch {
-      case e: ExecutionException => throw new IOException(e.getCause.getMessage, e.getCause)
-      case _: TimeoutException =>
-        process.destroyForcibly()
-        throw new IOException(s"the sidecar was not ready after $ReadyWithinS s; the executor's log has what it said")
+  private def hasEnded(failure: IOException): Boolean = failure match {
+    case refusal: SidecarError => refusal.kind == SidecarError.Unavailable
+    case _: SilentSidecar | _: ClosedByInterruptException => false
+    case _ => true
+  }
+
+  /** Connects to a sidecar that others have started. One that was there before may be about to come again. */
+  private def find(endpoint: TcpEndpoint): Connected = {
+    val patience = System.nanoTime() + (if (synchronized(connectedBefore)) AwaitRestartNanos else 0)
+    var found: Connected = null
+    while (found == null) {
+      try found = connected(endpoint, process = None)
+      catch {
+        case refused: ConnectException =>
+          if (System.nanoTime() > patience) throw new IOException(s"no sidecar answers at $endpoint " +
+            s"(${refused.getMessage}); start one there: ckpt serve ADDRESS --listen $endpoint, or correct " +
+            Settings.Sidecar, refused)
+          Thread.sleep(LookAgainMs)
+        case e: SSLException =>
+          throw new IOException(s"no TLS with the sidecar at $endpoint: ${e.getMessage}; see that ${Settings.CaFile} " +
+            s"holds the CA of its certificate, and that the certificate names ${endpoint.host}", e)
+        case e: SidecarError if e.kind == SidecarError.Token =>
+          throw new IOException(s"the sidecar at $endpoint says: ${e.getMessage}; it is in the environment variable " +
+            s"that ${Settings.Token} names", e)
+        case e @ (_: EOFException | _: SocketException) =>
+          throw new IOException(s"$endpoint closed the connection without a greeting; if it wants TLS, set " +
+            Settings.CaFile, e)
+      }
+    }
+    found
+  }
+
+  private def connected(endpoint: Endpoint, process: Option[Process]): Connected =
+    Connected(new Client(endpoint, limitMs), endpoint, new Connection(endpoint, lifeline = true, limitMs), process)
+
+  /** After a silence: who is it that does not answer? A sidecar that hangs is ended if it was started here. */
+  private def blame(silent: Connected, cause: SilentSidecar): SidecarHangs = {
+    val waited = s"no answer within ${settings.timeoutMs / 1000.0} s (${Settings.Timeout})"
+    val hangs = try {
+      val probe = new Connection(silent.endpoint, lifeline = false, probeMs)
+      probe.close()
+      None
+    } catch { case e: IOException => Some(e) }
+    hangs match {
+      case None =>
+        new SidecarHangs(s"$waited: the sidecar at ${silent.endpoint} runs, but its backend " +
+          s"${silent.lifeline.backend} does not answer it; see to the backend, nothing that was committed is lost", cause)
+      case Some(interrupted: ClosedByInterruptException) => throw interrupted
+      case Some(_) =>
+        forget(silent)
+        silent.process.filter(_.isAlive) match {
+          case Some(process) =>
+            process.destroyForcibly()
+            new SidecarHangs(s"$waited: the sidecar at ${silent.endpoint} hangs; process ${process.pid} was ended, " +
+              "and the next attempt starts another", cause)
+          case None =>
+            new SidecarHangs(s"$waited: the sidecar at ${silent.endpoint} hangs, and was not started by this " +
+              "executor; see to that process, or end it", cause)
+        }
     }
   }
+}
 
-  /** Reads until the process ends: nobody else does, and a full pipe would stop it. */
-  private def readOutput(process: Process, answer: CompletableFuture[Path]): Unit = {
-    val lines = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
-    var said = "nothing"
-    try {
-      var line = lines.readLine()
-      while (line != null) {
-        if (line.startsWith(Ready)) answer.complete(Path.of(line.drop(Ready.length).trim))
-        else {
-          log.warn(line)
-          said = line
-        }
-        line = lines.readLine()
-      }
-      val code = process.waitFor()
-      answer.completeExceptionally(
-        new IOException(s"`${settings.python} -m ckpt serve` ended with code $code and said: $said"))
-    } catch {
-      case e: IOException => answer.completeExceptionally(e)
-    } finally lines.close()
+/** Nothing came of a request in the time that it may take; the message says who is to blame. */
+final class SidecarHangs(message: String, cause: Throwable) extends IOException(message, cause)
+
+/** The requests of one store, which are counted: those that were repeated, too. */
+final class Requests(sidecar: Sidecar) {
+  private val count = new LongAdder
+
+  def call[A](request: Client => A): A = sidecar.call { client =>
+    count.increment()
+    request(client)
   }
+
+  /** How many there were since this was last asked. */
+  def takeCount(): Long = count.sumThenReset()
 }

@@ -2,118 +2,10 @@ package ckpt.spark
 
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
-import java.util.ArrayDeque
+import java.util.{ArrayDeque, Arrays}
 
 import scala.collection.mutable
-
-/** What a transaction changed in one family: entries, and what each was before (null: it was not there). */
-final class Changes {
-  val entries = new mutable.ArrayBuffer[Entry]
-  val before = new mutable.ArrayBuffer[Array[Byte]]
-}
-
-/** The keys of one column family, changed in place; what the open transaction changed can be undone exactly. */
-final class Family(val id: Int) {
-  private var index: Index = new HashIndex
-  private var open = new Changes
-  private var live = 0L
-  private var bytes = 0L
-
-  def numKeys: Long = live
-  def numBytes: Long = bytes
-  def changes: Changes = open
-
-  /** Keeps the keys in order from now on; a family read from the backend is not known to need it until asked. */
-  def keepOrdered(): Unit = if (!index.isInstanceOf[OrderedIndex]) {
-    require(open.entries.isEmpty, "a family is ordered before it is written to")
-    val ordered = new OrderedIndex
-    index.entries.foreach(entry => ordered.insert(entry.key, entry.value))
-    index = ordered
-  }
-
-  def get(key: Array[Byte]): Array[Byte] = {
-    val entry = index.find(key)
-    if (entry == null) null else entry.value
-  }
-
-  /** Sets a key; the arrays are kept, so the caller gives them away. */
-  def put(key: Array[Byte], value: Array[Byte]): Unit = {
-    val entry = findOrInsert(key)
-    note(entry)
-    change(entry, value)
-  }
-
-  def remove(key: Array[Byte]): Unit = {
-    val found = index.find(key)
-    if (found != null && found.value != null) {
-      note(found)
-      change(found, null)
-    }
-  }
-
-  /** Adds a key outside of any transaction: the state as it is read from the backend. */
-  def load(key: Array[Byte], value: Array[Byte]): Unit = change(findOrInsert(key), value)
-
-  def all: Iterator[Entry] = index.entries.filter(_.value != null)
-
-  def startingWith(prefix: Array[Byte]): Iterator[Entry] = ordered.startingWith(prefix).filter(_.value != null)
-
-  def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry] =
-    ordered.range(from, until).filter(_.value != null)
-
-  /** Ends the transaction and keeps what it did; the answer undoes it later. */
-  def seal(): Changes = {
-    val done = open
-    open = new Changes
-    done.entries.foreach { entry =>
-      entry.touched = false
-      if (entry.value == null) index.delete(entry)
-    }
-    done
-  }
-
-  /** Undoes what a sealed transaction did. Between the two an entry may have been deleted and made anew. */
-  def undo(done: Changes): Unit = for (i <- done.entries.indices.reverse) {
-    val key = done.entries(i).key
-    val before = done.before(i)
-    if (before != null) change(findOrInsert(key), before)
-    else {
-      val found = index.find(key)
-      if (found != null) {
-        change(found, null)
-        index.delete(found)
-      }
-    }
-  }
-
-  private def ordered: OrderedIndex = index match {
-    case yes: OrderedIndex => yes
-    case _ => throw new IllegalStateException("a scan needs a family whose keys are kept in order")
-  }
-
-  private def findOrInsert(key: Array[Byte]): Entry = {
-    val found = index.find(key)
-    if (found == null) index.insert(key, null) else found
-  }
-
-  private def note(entry: Entry): Unit = if (!entry.touched) {
-    entry.touched = true
-    open.entries += entry
-    open.before += entry.value
-  }
-
-  private def change(entry: Entry, value: Array[Byte]): Unit = {
-    if (entry.value != null) {
-      live -= 1
-      bytes -= entry.key.length + entry.value.length
-    }
-    entry.value = value
-    if (value != null) {
-      live += 1
-      bytes += entry.key.length + value.length
-    }
-  }
-}
+import scala.jdk.CollectionConverters._
 
 /** Which commit a state is: its version, and its commit id where one is known. Version 0 is the empty state. */
 final case class At(version: Long, commitId: Option[String])
@@ -124,7 +16,7 @@ final case class At(version: Long, commitId: Option[String])
  * that a retry needs neither a copy of the state nor the backend.
  *
  * A stored key is the family's id (`u16`, big endian) and the key. Family 0 is the default one; the catalogue of all
- * others is family 65535: name to id and whether it is Spark's own.
+ * is family 65535.
  */
 final class StateMap {
   import StateMap._
@@ -133,56 +25,105 @@ final class StateMap {
   private val byId = mutable.HashMap[Int, Family]()
   private val named = mutable.HashMap[String, Named]()
   private val undoable = new ArrayDeque[Sealed]
+  private var space: Space = _ // where the families are, if not in memory
+  @volatile private var missing: Missing = _ // null: nothing is
   clear()
 
   def position: At = at
 
-  def names: Set[String] = named.keySet.toSet
+  def names: Set[String] = {
+    if (isPartial) missing.load()
+    named.keySet.toSet
+  }
 
   def find(name: String): Option[Family] = named.get(name).map(_.family)
 
-  /** The family of a name, made now if there is none. */
-  def create(name: String, internal: Boolean): Family = named.get(name) match {
-    case Some(found) => found.family
-    case None =>
-      val id = byId.keysIterator.filter(_ != CatalogueId).max + 1
-      require(id < CatalogueId, s"more than $CatalogueId column families in one store")
-      catalogue.put(name.getBytes(UTF_8), encode(id, internal))
+  /** The family of a name, made now if there is none; the catalogue describes it as it is given here. */
+  def create(name: String, as: Description): Family = {
+    learn(name)
+    val known = named.get(name)
+    val id = known.map(_.family.id).getOrElse(byId.keysIterator.filter(_ != Catalogue.Id).max + 1)
+    require(id < Catalogue.Id, s"more than ${Catalogue.Id} column families in one store")
+    for (before <- known if before.family.numKeys > 0 && before.multiple != as.multiple) {
+      throw new IllegalStateException(s"column family $name was written with ${values(before.multiple)} for a key, " +
+        s"and cannot be read with ${values(as.multiple)}; use the query that wrote it")
+    }
+    if (!known.exists(before => Arrays.equals(before.row, as.row(id)))) {
+      catalogue.put(name.getBytes(UTF_8), as.row(id))
       readCatalogue()
-      named(name).family
+    }
+    named(name).family
   }
 
   /** Removes a family with all its keys; false if there is none. */
-  def drop(name: String): Boolean = named.get(name) match {
-    case None => false
-    case Some(found) =>
+  def drop(name: String): Boolean = {
+    learn(name)
+    named.get(name).exists { found =>
       found.family.all.foreach(entry => found.family.remove(entry.key))
       catalogue.remove(name.getBytes(UTF_8))
       readCatalogue()
       true
+    }
   }
 
   def numKeys: Long = named.valuesIterator.filterNot(_.internal).map(_.family.numKeys).sum
 
   def numInternalKeys: Long = named.valuesIterator.filter(_.internal).map(_.family.numKeys).sum
 
-  /** An estimate: the bytes of keys and values, and the objects that hold them. */
-  def memoryBytes: Long = byId.valuesIterator.map(f => f.numBytes + f.numKeys * BytesPerKey).sum
+  /** An estimate: the bytes of keys and values in memory, also of versions before, and the objects that hold them. */
+  def memoryBytes: Long =
+    byId.valuesIterator.map(_.memoryBytes).sum + undoable.iterator.asScala.map(_.undoBytes).sum
+
+  /** How much of it could be moved to disk. */
+  def spillableBytes: Long = movable.map(_.memoryBytes).sum
+
+  /** What the families on disk would take in memory. */
+  def spilledBytes: Long = if (space == null) 0 else movable.map(_.sizeBytes).sum
+
+  def spilledKeys: Long = if (space == null) 0 else movable.map(_.numKeys).sum
+
+  /** How many rows were read from disk since the last time that somebody asked. */
+  def takeDiskReads(): Long = if (space == null) 0 else space.takeReads()
+
+  /** Whether the disk that it was moved to has failed: then it is of no use and has to be read anew. */
+  def isLost: Boolean = space != null && space.isLost
+
+  /** Moves what can be moved to disk, between transactions; what is made or loaded later goes there too. */
+  def spill(memoryBytes: Long): Unit = if (space == null) {
+    space = Scratch.of(memoryBytes).space()
+    movable.foreach(_.spillTo(space))
+  }
+
+  /** Moves everything back to memory, between transactions. */
+  def bringBack(): Unit = if (space != null) {
+    movable.foreach(_.bringBack())
+    forgetSpilled()
+  }
 
   /** What the open transaction changed, family by family. */
   def changes: Seq[(Int, Changes)] =
     byId.valuesIterator.filter(_.changes.entries.nonEmpty).map(f => (f.id, f.changes)).toSeq
 
+  /** Notes in the catalogue, as part of the open transaction, where it comes from and how many keys it leaves. */
+  def stamp(provenance: Array[Byte]): Unit = {
+    note(Catalogue.Provenance, provenance)
+    // Of a state that is not complete the names may not be known.
+    val families = if (isPartial) movable else named.valuesIterator.map(_.family)
+    note(Catalogue.LiveKeys, Catalogue.liveKeys(families.toSeq))
+  }
+
   /** Keeps what the transaction did as `to`; at most `retain` transactions stay undoable. */
   def seal(to: At, retain: Int): Unit = {
-    undoable.addLast(Sealed(at, byId.valuesIterator.map(f => f -> f.seal()).filter(_._2.entries.nonEmpty).toSeq))
+    val changes = byId.valuesIterator.map(f => f -> f.seal()).filter(_._2.entries.nonEmpty).toSeq
+    undoable.addLast(Sealed(at, changes, changes.map(_._2.undoBytes).sum))
     while (undoable.size > retain) undoable.removeFirst()
     at = to
   }
 
   /** Undoes the open transaction. */
   def revert(): Unit = {
-    undo(byId.valuesIterator.map(f => f -> f.seal()).toSeq)
+    byId.valuesIterator.foreach(_.revert())
+    readCatalogue()
   }
 
   /** Goes back to an earlier commit if the transactions since then are retained; says whether it is there now. */
@@ -203,8 +144,11 @@ final class StateMap {
 
   /** Forgets everything: the empty state of version 0. */
   def clear(): Unit = {
+    forgetSpilled()
+    missing = null
     byId.clear()
-    byId ++= Seq(DefaultId -> new Family(DefaultId), CatalogueId -> new Family(CatalogueId))
+    byId ++= Seq(DefaultId -> new Family(DefaultId), Catalogue.Id -> new Family(Catalogue.Id))
+    named.clear()
     undoable.clear()
     at = At(0, None)
     readCatalogue()
@@ -212,28 +156,91 @@ final class StateMap {
 
   /** Takes one row of the backend. */
   def load(familyId: Int, key: Array[Byte], value: Array[Byte]): Unit =
-    byId.getOrElseUpdate(familyId, new Family(familyId)).load(key, value)
+    familyOf(familyId).load(key, value)
 
   /** Says that all rows of a commit were loaded. */
   def loaded(as: At): Unit = {
+    byId.valuesIterator.foreach(_.flush())
     at = as
     readCatalogue()
   }
 
-  private def catalogue: Family = byId(CatalogueId)
+  /** Whether rows are still in the backend. */
+  def isPartial: Boolean = missing != null
+
+  /**
+   * Stands at a commit whose rows stay in the backend until somebody asks for them; `families` are asked for soon. False
+   * if the backend does not say how many there are.
+   */
+  def begin(as: At, source: Source, families: Iterable[String]): Boolean = {
+    clear()
+    val wanted = Seq(Catalogue.LiveKeys, Catalogue.Provenance) ++ families.map(_.getBytes(UTF_8))
+    val rows = source.get(as, wanted.map(storedKey(Catalogue.Id, _)))
+    if (rows.head == null) false
+    else {
+      val keys = Catalogue.readLiveKeys(rows.head)
+      at = as
+      missing = new Missing(this, source, keys.map(_._2).sum)
+      keys.foreach { case (id, count) => familyOf(id).begin(count, missing) }
+      catalogue.begin(0, missing)
+      wanted.zip(rows).foreach { case (key, row) => catalogue.remember(key, row) }
+      readCatalogue()
+      true
+    }
+  }
+
+  /** All rows of the backend come, perhaps for the second time. */
+  def completing(again: Boolean): Unit = byId.valuesIterator.foreach(_.completing(again))
+
+  def complete(familyId: Int, key: Array[Byte], value: Array[Byte]): Unit = familyOf(familyId).complete(key, value)
+
+  /** All rows of the backend were here. */
+  def completed(): Unit = {
+    byId.valuesIterator.foreach(_.completed())
+    missing = null
+    readCatalogue()
+  }
+
+  private def learn(name: String): Unit =
+    if (isPartial && !named.contains(name) && catalogue.get(name.getBytes(UTF_8)) != null) readCatalogue()
+
+  private def catalogue: Family = byId(Catalogue.Id)
+
+  private def note(key: Array[Byte], value: Array[Byte]): Unit =
+    if (!Arrays.equals(catalogue.get(key), value)) catalogue.put(key, value)
+
+  /** All but the catalogue, which is small and read whole. */
+  private def movable: Iterator[Family] = byId.valuesIterator.filter(_.id != Catalogue.Id)
+
+  private def familyOf(id: Int): Family = byId.getOrElseUpdate(id, {
+    val made = new Family(id)
+    if (space != null) made.spillTo(space)
+    made
+  })
+
+  private def forgetSpilled(): Unit = if (space != null) {
+    space.drop()
+    space = null
+  }
 
   private def undo(changes: Seq[(Family, Changes)]): Unit = {
     changes.foreach { case (family, done) => family.undo(done) }
-    if (changes.exists(_._1.id == CatalogueId)) readCatalogue()
+    if (changes.exists(_._1.id == Catalogue.Id)) readCatalogue()
   }
 
   private def readCatalogue(): Unit = {
+    val before = named.clone()
     named.clear()
-    named(Default) = Named(byId(DefaultId), internal = false)
-    catalogue.all.foreach { entry =>
-      val (id, internal) = decode(entry.value)
-      named(new String(entry.key, UTF_8)) = Named(byId.getOrElseUpdate(id, new Family(id)), internal)
+    // Until the first commit nothing is written about it, but it is there.
+    named(Default) = Named(byId(DefaultId), internal = false, multiple = false, row = null)
+    for (entry <- catalogue.here if Catalogue.isFamily(entry.key)) {
+      val name = new String(entry.key, UTF_8)
+      named(name) = before.get(name).filter(_.row eq entry.value).getOrElse {
+        val row = Catalogue.decode(name, entry.value)
+        Named(familyOf(row.id), row.internal, row.multiple, entry.value)
+      }
     }
+    named.valuesIterator.foreach(found => found.family.holdLists(found.multiple))
   }
 }
 
@@ -241,23 +248,22 @@ object StateMap {
   val Default: String = "default"
   val IdBytes = 2
   private val DefaultId = 0
-  private val CatalogueId = 0xffff
-  private val BytesPerKey = 24 + 8 + 2 * 16
 
-  private final case class Named(family: Family, internal: Boolean)
+  /** A key as the backend has it, which then sorts by family. */
+  def storedKey(familyId: Int, key: Array[Byte]): Array[Byte] =
+    ByteBuffer.allocate(IdBytes + key.length).putShort(familyId.toShort).put(key).array
+
+  /** The family of a stored key. */
+  def familyId(bytes: Array[Byte], at: Int): Int = ((bytes(at) & 0xff) << 8) | (bytes(at + 1) & 0xff)
+
+  private final case class Named(family: Family, internal: Boolean, multiple: Boolean, row: Array[Byte])
 
   /** A committed transaction: where it started, and how to get back there. */
-  private final case class Sealed(from: At, changes: Seq[(Family, Changes)])
+  private final case class Sealed(from: At, changes: Seq[(Family, Changes)], undoBytes: Long)
 
   /** Whoever names no commit id means whatever is there as that version. */
   private def matches(there: At, wanted: At): Boolean =
     there.version == wanted.version && (wanted.commitId.isEmpty || wanted.commitId == there.commitId)
 
-  private def encode(id: Int, internal: Boolean): Array[Byte] =
-    ByteBuffer.allocate(3).putShort(id.toShort).put((if (internal) 1 else 0).toByte).array
-
-  private def decode(value: Array[Byte]): (Int, Boolean) = {
-    val buffer = ByteBuffer.wrap(value)
-    (buffer.getShort & 0xffff, buffer.get == 1)
-  }
+  private def values(multiple: Boolean): String = if (multiple) "several values" else "one value"
 }

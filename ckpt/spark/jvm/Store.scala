@@ -1,5 +1,6 @@
 package ckpt.spark
 
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.{SparkException, TaskContext}
@@ -29,7 +30,9 @@ final class CkptStateStore(
   // Nearly all calls in a row are about one family; null: look it up.
   private var lastName: String = _
   private var lastUsed: Used = _
-  private var validated = false
+  // As with Spark's default provider, only what was read back is looked at: a row that this query wrote is its own.
+  private var validated = opened.fromMemory || opened.onNothing
+  private var snapshotAsked = false
 
   Option(TaskContext.get()).foreach { task =>
     task.addTaskCompletionListener[Unit](_ => if (phase == Open) end(if (readOnly) Released else Aborted))
@@ -45,7 +48,7 @@ final class CkptStateStore(
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
     val used = using("get", colFamilyName)
-    val value = used.encoding.decodeValue(used.family.get(encodeKey(used, key)))
+    val value = used.encoding.decodeValue(used.values.first(encodeKey(used, key)))
     if (value != null) validateOnce(key, value)
     value
   }
@@ -55,22 +58,22 @@ final class CkptStateStore(
 
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     val used = using("keyExists", colFamilyName)
-    used.family.get(encodeKey(used, key)) != null
+    used.values.first(encodeKey(used, key)) != null
   }
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
     val used = usingValues("valuesIterator", colFamilyName)
-    used.encoding.decodeValues(used.family.get(encodeKey(used, key)))
+    used.values.parts(encodeKey(used, key)).flatMap(used.encoding.decodeValues(_))
   }
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val used = using("iterator", colFamilyName)
-    pairs(used, used.family.all)
+    pairs(used, used.values.all)
   }
 
   override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val used = usingValues("iteratorWithMultiValues", colFamilyName)
-    pairsOfValues(used, used.family.all)
+    pairsOfValues(used, used.values.all)
   }
 
   override def prefixScan(prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
@@ -103,12 +106,12 @@ final class CkptStateStore(
 
   private def withPrefix(used: Used, prefix: UnsafeRow): Iterator[Entry] = {
     require(used.encoding.prefixScans, "a prefix scan needs a key encoder with a prefix")
-    used.family.startingWith(used.encoding.encodePrefix(prefix))
+    used.values.startingWith(used.encoding.encodePrefix(prefix))
   }
 
   private def inRange(used: Used, start: Option[UnsafeRow], end: Option[UnsafeRow]): Iterator[Entry] = {
     require(used.encoding.rangeScans, "a range scan needs a key encoder that keeps the order of keys")
-    used.family.range(start.map(used.encoding.encodeKey).orNull, end.map(used.encoding.encodeKey).orNull)
+    used.values.range(start.map(used.encoding.encodeKey).orNull, end.map(used.encoding.encodeKey).orNull)
   }
 
   private def pairs(used: Used, entries: Iterator[Entry]): StateStoreIterator[UnsafeRowPair] = {
@@ -124,7 +127,7 @@ final class CkptStateStore(
     val pair = new UnsafeRowPair
     new StateStoreIterator(entries.flatMap { entry =>
       val key = used.encoding.decodeKey(entry.key)
-      used.encoding.decodeValues(entry.value).map(pair.withRows(key, _))
+      used.values.parts(entry.key).flatMap(used.encoding.decodeValues(_)).map(pair.withRows(key, _))
     })
   }
 
@@ -133,12 +136,14 @@ final class CkptStateStore(
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
     val used = changing("put", colFamilyName)
     require(value != null, "Cannot put a null value")
-    used.family.put(encodeKey(used, key), used.encoding.encodeValue(value))
+    used.values.put(encodeKey(used, key), used.encoding.encodeValue(value))
   }
 
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
     val used = changingValues("putList", colFamilyName, values)
-    used.family.put(encodeKey(used, key), used.encoding.append(null, values))
+    val encoded = encodeKey(used, key)
+    if (values.isEmpty) used.values.remove(encoded)
+    else used.values.put(encoded, used.encoding.encodeValues(values))
   }
 
   override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit =
@@ -146,19 +151,18 @@ final class CkptStateStore(
 
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
     val used = changingValues("merge", colFamilyName, values)
-    val encoded = encodeKey(used, key)
-    used.family.put(encoded, used.encoding.append(used.family.get(encoded), values))
+    used.values.append(encodeKey(used, key), used.encoding.encodeValues(values))
   }
 
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
     val used = changing("remove", colFamilyName)
-    used.family.remove(encodeKey(used, key))
+    used.values.remove(encodeKey(used, key))
   }
 
   override def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit = {
     val used = changing("deleteRange", colFamilyName)
     verify(used.encoding.rangeDeletes, "deleteRange needs a key encoder that keeps the order of keys")
-    used.family.range(encodeKey(used, beginKey), encodeKey(used, endKey)).foreach(e => used.family.remove(e.key))
+    used.values.range(encodeKey(used, beginKey), encodeKey(used, endKey)).foreach(e => used.values.remove(e.key))
   }
 
   override def createColFamilyIfAbsent(
@@ -170,9 +174,9 @@ final class CkptStateStore(
       isInternal: Boolean): Unit = {
     requireOpen()
     requireFamilyName("create_col_family", colFamilyName, isInternal)
-    val encoding =
-      provider.register(colFamilyName, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey)
-    val family = state.create(colFamilyName, isInternal)
+    val encoding = provider.register(
+      colFamilyName, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, isInternal)
+    val family = state.create(colFamilyName, encoding.description)
     if (encoding.ordered) family.keepOrdered()
     lastName = null
   }
@@ -187,20 +191,24 @@ final class CkptStateStore(
 
   // -- ending ------------------------------------------------------------------------------------
 
-  override def commit(): Long = {
+  override def commit(): Long = commitAs(UUID.randomUUID().toString)
+
+  /** Commits under an id that Spark has noted down for this state already, when it was with another provider. */
+  private[spark] def commitAs(commitId: String): Long = {
     requireOpen()
     verify(!readOnly, "a store that was opened for reading cannot commit")
     val began = System.nanoTime()
     try {
-      val rows = new ChangedRows(state.changes)
-      val to = provider.commit(from, opened.onNothing, rows)
-      committed = Some(to)
+      val done = provider.commit(from, opened.onNothing, commitId)
+      committed = Some(done.to)
       phase = Committed
-      reported = measure(rows, System.nanoTime() - began)
-      to.version
+      reported = measure(done, System.nanoTime() - began)
+      done.to.version
     } catch {
       case e: Throwable =>
-        throw new SparkException("CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT", Map("providerClass" -> toString), e)
+        // Of an exception with a condition Spark shows only its own text, so the reason has to be in that.
+        val told = Map("providerClass" -> s"$this: ${e.getMessage}")
+        throw new SparkException("CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT", told, e)
     } finally if (phase == Committed) provider.endOfUse()
   }
 
@@ -215,6 +223,12 @@ final class CkptStateStore(
   private[spark] def allowWrites(): CkptStateStore = {
     requireOpen()
     readOnly = false
+    this
+  }
+
+  /** Reports with the commit whether Spark asked for a snapshot; every commit can be opened without the ones before. */
+  private[spark] def countSnapshot(asked: Boolean): CkptStateStore = {
+    snapshotAsked = asked
     this
   }
 
@@ -235,19 +249,28 @@ final class CkptStateStore(
     finally provider.endOfUse()
   }
 
-  private def measure(rows: ChangedRows, commitNanos: Long): StateStoreMetrics =
+  private def measure(done: Committing, commitNanos: Long): StateStoreMetrics =
     StateStoreMetrics(
       state.numKeys,
       state.memoryBytes,
       Map(
         Metrics.LoadTime -> opened.nanos / 1000000,
         Metrics.CommitTime -> commitNanos / 1000000,
-        Metrics.CommitBytes -> rows.bytes,
-        Metrics.Puts -> rows.numPuts.toLong,
-        Metrics.Deletes -> rows.numDeletes.toLong,
+        Metrics.CommitBytes -> done.rows.bytes,
+        Metrics.Commits -> 1L,
+        Metrics.DurableWrites -> done.durableWrites,
+        Metrics.RoundTrips -> done.roundTrips,
+        Metrics.Restarts -> done.restarts,
+        Metrics.Puts -> done.rows.numPuts.toLong,
+        Metrics.Deletes -> done.rows.numDeletes.toLong,
         Metrics.FromMemory -> (if (opened.fromMemory) 1L else 0L),
         Metrics.FromBackend -> (if (opened.fromMemory) 0L else 1L),
-        Metrics.InternalKeys -> state.numInternalKeys))
+        Metrics.InternalKeys -> state.numInternalKeys,
+        Metrics.SpilledKeys -> state.spilledKeys,
+        Metrics.SpilledBytes -> state.spilledBytes,
+        Metrics.DiskReads -> state.takeDiskReads(),
+        Metrics.FetchedKeys -> provider.takeFetched(),
+        Metrics.ForcedSnapshots -> (if (snapshotAsked) 1L else 0L)))
 
   // -- checks ------------------------------------------------------------------------------------
 
@@ -267,7 +290,9 @@ final class CkptStateStore(
         throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
       }
     }
-    val found = for (family <- state.find(name); encoding <- Option(encodings.get(name))) yield Used(encoding, family)
+    val found = for (family <- state.find(name); encoding <- Option(encodings.get(name))) yield {
+      Used(encoding, if (encoding.multipleValues) new Lists(family) else new SingleValues(family))
+    }
     found.getOrElse(throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name))
   }
 
@@ -315,7 +340,7 @@ object CkptStateStore {
   private val NoColumnFamilies = "multiple column families is disabled in CkptStateStoreProvider"
 
   /** A family and how its rows are encoded. */
-  private final case class Used(encoding: Encoding, family: Family)
+  private final case class Used(encoding: Encoding, values: KeyedValues)
 
   private sealed abstract class Phase(val word: String)
   private case object Open extends Phase("open")

@@ -1,0 +1,50 @@
+package ckpt.spark
+
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+
+/** A node with the same fields, as Spark 4.2 has them; Spark 4.3 has a file of the same name. */
+abstract class LineTransformWithStateExec(node: TransformWithStateExec)
+    extends TransformWithStateExec(
+      node.keyDeserializer,
+      node.valueDeserializer,
+      node.groupingAttributes,
+      node.dataAttributes,
+      node.statefulProcessor,
+      node.timeMode,
+      node.outputMode,
+      node.keyEncoder,
+      node.outputObjAttr,
+      node.stateInfo,
+      node.batchTimestampMs,
+      node.prevBatchTimestampMs,
+      node.eventTimeWatermarkForLateEvents,
+      node.eventTimeWatermarkForEviction,
+      node.child,
+      node.isStreaming,
+      node.hasInitialState,
+      node.initialStateGroupingAttrs,
+      node.initialStateDataAttrs,
+      node.initialStateDeserializer,
+      node.initialState)
+
+/** The same for the node of Python's processors. */
+abstract class LineTransformWithStateInPySparkExec(node: TransformWithStateInPySparkExec)
+    extends TransformWithStateInPySparkExec(
+      node.functionExpr,
+      node.groupingAttributes,
+      node.output,
+      node.outputMode,
+      node.timeMode,
+      node.stateInfo,
+      node.batchTimestampMs,
+      node.prevBatchTimestampMs,
+      node.eventTimeWatermarkForLateEvents,
+      node.eventTimeWatermarkForEviction,
+      node.userFacingDataType,
+      node.child,
+      node.isStreaming,
+      node.hasInitialState,
+      node.initialState,
+      node.initialStateGroupingAttrs,
+      node.initialStateSchema)

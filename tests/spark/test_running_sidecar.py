@@ -1,0 +1,206 @@
+"""A sidecar that runs already, reached over TCP: who may use it does, and who cannot is told why."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
+
+from py4j.protocol import Py4JJavaError
+
+import ckpt
+from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener
+from ckpt.sidecar.frames import HEAD, HELLO
+
+Serve = Callable[..., Sidecar]
+
+
+@pytest.fixture
+def serve(token: str, tmp_path: Path) -> Callable[..., Any]:
+    """Starts a sidecar on TCP for one and the same store."""
+
+    def start(port: int = 0, tls: ssl.SSLContext | None = None, **options: int) -> Sidecar:
+        backend, listener = ckpt.open_backend(f"log://{tmp_path}/log"), TcpListener("127.0.0.1", port)
+        door = Door(token=token.encode(), tls=tls)
+        return Sidecar(backend, listener, SidecarOptions(**options), door=door)
+
+    return start
+
+
+def settings_of(name: str, **others: str) -> dict[str, str]:
+    token = {"sidecar.token": "env:CKPT_TEST_TOKEN"}
+    return {"sidecar": name} | token | {key.replace("_", "."): value for key, value in others.items()}
+
+
+def said_by(provider: Any) -> str:
+    """What a store says that cannot reach its sidecar."""
+    store = provider.open(0)
+    store.put("a", 1, 1)
+    with pytest.raises(Py4JJavaError) as caught:
+        store.commit()
+    store.abort()
+    return str(caught.value)
+
+
+def test_state_is_kept_by_a_sidecar_that_runs(provider_of: Any, serve: Serve, tmp_path: Path) -> None:
+    with serve() as sidecar:
+        settings = settings_of(sidecar.name)
+        store = provider_of(settings=settings).open(0)
+        store.put("a", 1, 1)
+        first = store.commit()
+        assert provider_of(settings=settings).open(1, first).all() == [("a", 1, 1)]
+        assert sidecar.stats()["commits"] == 1
+
+
+def test_a_sidecar_that_is_started_again_is_found(provider_of: Any, serve: Serve) -> None:
+    with serve() as sidecar:
+        provider = provider_of(settings=settings_of(sidecar.name))
+        store = provider.open(0)
+        store.put("a", 1, 1)
+        first = store.commit()
+        store = provider.open(1, first)
+        store.put("a", 1, 2)
+    with serve(port=int(sidecar.name.rpartition(":")[2])):
+        assert provider.open(2, store.commit()).all() == [("a", 1, 2)]
+
+
+def test_tls_with_whom_the_ca_vouches_for(
+    provider_of: Any, serve: Serve, certificate: tuple[str, str], tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    with serve(tls=context) as sidecar:
+        settings = settings_of(sidecar.name, sidecar_ca=certificate[0])
+        store = provider_of(settings=settings).open(0)
+        for number in range(200):
+            store.put("a", number, number)
+        first = store.commit()
+        assert len(provider_of(settings=settings).open(1, first).all()) == 200
+        assert "if it wants TLS, set" in said_by(provider_of(settings=settings_of(sidecar.name)))
+        elsewhere = settings_of(f"localhost:{sidecar.name.rpartition(':')[2]}", sidecar_ca=certificate[0])
+        assert "names localhost" in said_by(provider_of(settings=elsewhere))
+        nothing = tmp_path / "empty.pem"
+        nothing.touch()
+        said = said_by(provider_of(settings=settings_of(sidecar.name, sidecar_ca=str(nothing))))
+        assert "it holds no certificate" in said
+    with serve() as plain:
+        said = said_by(provider_of(settings=settings_of(plain.name, sidecar_ca=certificate[0])))
+        assert "no TLS with the sidecar" in said
+
+
+def test_a_commit_that_fits_into_no_frame_is_sent_in_parts(provider_of: Any, serve: Serve) -> None:
+    with serve(max_frame_bytes=1 << 12, max_commit_bytes=1 << 17) as sidecar:
+        settings = settings_of(sidecar.name)
+        provider = provider_of(settings=settings)
+        store = provider.open(0)
+        for number in range(150):
+            store.put("a", number, number)
+        first = store.commit()
+        assert store.metric("ckptCommitBytes") > 2 << 12
+        store = provider.open(1, first)
+        for number in range(140):
+            store.remove("a", number)
+        second = store.commit()
+        assert len(provider_of(settings=settings).open(1, first).all()) == 150
+        assert len(provider_of(settings=settings).open(2, second).all()) == 10
+        store = provider.open(2, second)
+        for number in range(4):
+            store.put("x" * (1 << 12), number, number)
+        with pytest.raises(Py4JJavaError, match="one value, or one list of keys, is too long"):
+            store.commit()
+
+
+def test_the_parts_of_a_commit_that_is_refused_go_into_no_other(
+    provider_of: Any, serve: Serve, tmp_path: Path
+) -> None:
+    with serve(max_frame_bytes=1024) as sidecar:
+        settings = settings_of(sidecar.name)
+        store = provider_of(settings=settings).open(0)
+        for number in range(100):
+            store.put("a", number, 1)
+        store.put("a" * 2000, 1, 1)
+        with pytest.raises(Py4JJavaError) as caught:
+            store.commit()
+        assert "is longer than the sidecar" in str(caught.value)
+        other = provider_of(tmp_path / "other", settings=settings)
+        store = other.open(0)
+        store.put("b", 1, 1)
+        first = store.commit()
+        fresh = provider_of(tmp_path / "other", settings=settings)
+        assert fresh.open(1, first).all() == [("b", 1, 1)]
+
+
+def test_a_wrong_token_is_said_and_not_shown(provider_of: Any, serve: Serve) -> None:
+    with serve() as sidecar:
+        wrong = settings_of(sidecar.name, sidecar_token="env:CKPT_TEST_OTHER_TOKEN")
+        said = said_by(provider_of(settings=wrong))
+    assert "wrong token" in said
+    assert "ckpt.sidecar.token" in said
+    assert "another one" not in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sidecar": "127.0.0.1"}, "HOST:PORT"),
+        ({"sidecar": "127.0.0.1:1"}, "needs spark.sql.streaming.stateStore.ckpt.sidecar.token"),
+        ({"sidecar": "127.0.0.1:1", "sidecar.token": "hunter2"}, "holds a token, which Spark shows"),
+        ({"sidecar": "127.0.0.1:1", "sidecar.token": "env:CKPT_NOT_SET"}, "CKPT_NOT_SET is not set"),
+        ({"timeout": "soon"}, "a time such as 120s"),
+    ],
+)
+def test_settings_that_cannot_work(provider_of: Any, settings: dict[str, str], said: str) -> None:
+    with pytest.raises(Py4JJavaError) as caught:
+        provider_of(settings=settings)
+    assert said in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_nobody_is_there(provider_of: Any) -> None:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        name = f"127.0.0.1:{free.getsockname()[1]}"
+        said = said_by(provider_of(settings=settings_of(name)))
+    assert f"no sidecar answers at {name}" in said
+    assert f"ckpt serve ADDRESS --listen {name}" in said
+    assert "there is no host" in said_by(provider_of(settings=settings_of("nowhere.invalid:7077")))
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """Somebody who greets with these bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(ConnectionError):
+                connection.recv(HELLO.size)
+                connection.sendall(answer)
+                while connection.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join(10)
+
+
+def test_what_is_no_sidecar(provider_of: Any) -> None:
+    with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as name:
+        assert "as no sidecar does" in said_by(provider_of(settings=settings_of(name)))
+
+
+def test_a_sidecar_of_another_version(provider_of: Any) -> None:
+    body = struct.pack("<HIH", 2, 1 << 20, 0)
+    with answering(HEAD.pack(len(body) + 9, 0, 0) + body) as name:
+        said = said_by(provider_of(settings=settings_of(name)))
+    assert "speaks version 2 of the protocol, and this provider version 1" in said
