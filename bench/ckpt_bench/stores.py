@@ -7,16 +7,22 @@ are opened; the extra `bench` installs them.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
+import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import ckpt
 from ckpt.backend import Compacts
 from ckpt.errors import ConfigError
 
-_NAMESPACE = "bench"
+NAMESPACE = "bench"
+INSTALL_HINT = "install the peers with: pip install 'ckpt[bench]'"
 
 
 class Store(Protocol):
@@ -42,10 +48,10 @@ class BackendStore:
         self.backend = ckpt.open_backend(address)
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        self.backend.put_many(_NAMESPACE, items)
+        self.backend.put_many(NAMESPACE, items)
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        return self.backend.get_many(_NAMESPACE, keys)
+        return self.backend.get_many(NAMESPACE, keys)
 
     def compact(self) -> None:
         if isinstance(self.backend, Compacts):
@@ -115,6 +121,108 @@ class LmdbStore:
         self._env.close()
 
 
+class SqliteStore:
+    """SQLite with a write-ahead log, one upsert for each record in one transaction for each batch."""
+
+    def __init__(self, folder: str, *, durable: bool) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._db = sqlite3.connect(
+            os.path.join(folder, "db"), isolation_level=None, check_same_thread=False, timeout=60
+        )
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+        self._db.execute("CREATE TABLE IF NOT EXISTS kv (k BLOB PRIMARY KEY, v BLOB NOT NULL)")
+        self._lock = threading.Lock()
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(
+                "INSERT INTO kv VALUES (?, ?) ON CONFLICT (k) DO UPDATE SET v = excluded.v", items.items()
+            )
+            self._db.execute("COMMIT")
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        wanted = list(keys)
+        marks = ", ".join("?" * len(wanted))
+        with self._lock:
+            return dict(self._db.execute(f"SELECT k, v FROM kv WHERE k IN ({marks})", wanted))
+
+    def compact(self) -> None:
+        self._db.execute("VACUUM")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class DiskcacheStore:
+    """diskcache without eviction, one transaction for each batch."""
+
+    def __init__(self, folder: str, *, durable: bool) -> None:
+        self._cache = _peer("diskcache").Cache(
+            folder,
+            timeout=60,
+            eviction_policy="none",
+            cull_limit=0,
+            size_limit=1 << 40,
+            sqlite_synchronous=2 if durable else 0,
+        )
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        with self._cache.transact(retry=True):
+            for key, value in items.items():
+                self._cache.set(key, value, retry=True)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        found = ((key, self._cache.get(key, retry=True)) for key in keys)
+        return {key: value for key, value in found if value is not None}
+
+    def compact(self) -> None:
+        self._cache.cull()
+
+    def close(self) -> None:
+        self._cache.close()
+
+
+class FilePerKey:
+    """One file for each key, replaced by a rename, and nothing else: what S4 did, made safe."""
+
+    def __init__(self, folder: str, *, durable: bool) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder, self._durable = folder, durable
+        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def put_many(self, items: Mapping[bytes, bytes]) -> None:
+        aside = os.path.join(self._folder, f"new-{threading.get_ident()}")
+        for key, value in items.items():
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                os.write(fd, value)
+                if self._durable:
+                    os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            os.replace(aside, os.path.join(self._folder, key.hex()))
+        if self._durable:
+            os.fsync(self._fd)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        found = {}
+        for key in keys:
+            try:
+                with open(os.path.join(self._folder, key.hex()), "rb", buffering=0) as file:
+                    found[key] = file.readall()
+            except FileNotFoundError:
+                continue
+        return found
+
+    def compact(self) -> None:
+        """A file that is replaced is gone."""
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 class RawAppend:
     """The floor: the same bytes appended to one file, with nothing to find them by."""
 
@@ -140,13 +248,26 @@ class RawAppend:
 
 
 STORES: dict[str, Callable[[str, bool], Store]] = {
-    "log": lambda folder, durable: BackendStore(f"log://{folder}?durability={_level(durable)}"),
-    "file": lambda folder, durable: BackendStore(f"file://{folder}?durability={_level(durable)}"),
+    "log": lambda folder, durable: BackendStore(f"log://{quote(folder)}?durability={_level(durable)}"),
+    "file": lambda folder, durable: BackendStore(f"file://{quote(folder)}?durability={_level(durable)}"),
     "rocksdict": lambda folder, durable: RocksStore(folder, durable=durable),
     "lmdb": lambda folder, durable: LmdbStore(folder, durable=durable),
-    "raw": lambda folder, durable: RawAppend(folder, durable=durable),
+    "sqlite3": lambda folder, durable: SqliteStore(folder, durable=durable),
+    "diskcache": lambda folder, durable: DiskcacheStore(folder, durable=durable),
+    "file-per-key": lambda folder, durable: FilePerKey(folder, durable=durable),
+    "raw-append": lambda folder, durable: RawAppend(folder, durable=durable),
 }
 """Name → how to open it in a folder, durable or not."""
+
+OURS = frozenset({"log", "file"})
+"""Those that are backends of ckpt."""
+
+_PACKAGES = frozenset({"rocksdict", "lmdb", "diskcache"})
+
+
+def is_installed(name: str) -> bool:
+    """Whether the store of that name can be opened here; what is missing comes with the extra `bench`."""
+    return name not in _PACKAGES or importlib.util.find_spec(name) is not None
 
 
 def open_store(name: str, folder: str, *, durable: bool) -> Store:
@@ -170,8 +291,6 @@ def _level(durable: bool) -> str:
 
 def _peer(module: str) -> Any:
     try:
-        return __import__(module)
+        return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
-            f"{module} is not installed; install the peers with: pip install 'ckpt[bench]'"
-        ) from error
+        raise ConfigError(f"{module} is not installed; {INSTALL_HINT}") from error

@@ -1,0 +1,150 @@
+"""What an experiment of a paper is: what the paper says, how to run it here, what to check, what to draw.
+
+A claim is a shape or a ratio. Figures of the hardware that a paper used stand beside ours and are never
+checked. A claim that does not hold here is a result, not an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from ckpt_bench.reproduce.medium import Medium, filesystem
+
+FiguresT = TypeVar("FiguresT")
+ValueT = TypeVar("ValueT")
+
+
+class Size(enum.StrEnum):
+    """How much of an experiment is carried out."""
+
+    QUICK = "quick"
+    """Tiny: shows that everything works, and nothing about speed."""
+    SMALL = "small"
+    """A few seconds for each experiment."""
+    FULL = "full"
+    """As large as in the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One thing that a paper found, and whether it is so here."""
+
+    says: str
+    """What the paper found, as a value or a shape."""
+    asserts: str
+    """What was checked, in terms of what was measured."""
+    ours: str
+    """What was measured."""
+    holds: bool | None
+    """None: it could not be checked, and `why` says why."""
+    why: str = ""
+    """Where it does not hold: the reason, as far as one is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Figures for the eye: a chart, the same as a table, and what has to be known about them."""
+
+    chart: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(Generic[FiguresT]):
+    """One figure or table of a paper. Its figures are a dataclass, which is what `--json` prints."""
+
+    name: str
+    title: str
+    says: str
+    """What the paper did and found, in a sentence or two."""
+    here: str
+    """What is different here."""
+    run: Callable[[Lab], FiguresT]
+    check: Callable[[FiguresT], list[Claim]]
+    show: Callable[[FiguresT], Shown]
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper and those of its experiments that run here."""
+
+    name: str
+    title: str
+    experiments: Sequence[Experiment[Any]]
+
+
+class Lab:
+    """Where experiments run: folders, sizes, and measurements that several of them share."""
+
+    def __init__(
+        self,
+        folder: str,
+        size: Size = Size.SMALL,
+        *,
+        nfs: str | None = None,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.size = size
+        self.say = say
+        """Told what is being measured."""
+        self.local = Medium("local disk", os.path.join(folder, "local"), durable=True)
+        self.shared = (
+            Medium("page cache", os.path.join(folder, "cached"), durable=False)
+            if nfs is None
+            else Medium("NFS", nfs, durable=True)
+        )
+        for medium in (self.local, self.shared):
+            os.makedirs(medium.folder, exist_ok=True)
+        self.filesystem = filesystem(self.local.folder)
+        self._measured: dict[str, object] = {}
+
+    def pick(self, *, quick: ValueT, small: ValueT, full: ValueT) -> ValueT:
+        """The value for this size."""
+        return {Size.QUICK: quick, Size.SMALL: small, Size.FULL: full}[self.size]
+
+    @staticmethod
+    def settle() -> None:
+        """What was written before is on the device now, and does not slow down what is measured next."""
+        os.sync()
+
+    def once(self, what: str, measure: Callable[[], ValueT]) -> ValueT:
+        """What was measured under that name: now, or for another experiment before."""
+        if what not in self._measured:
+            self._measured[what] = measure()
+        return cast("ValueT", self._measured[what])
+
+
+def at_least(says: str, what: str, value: float, bar: float, why: str) -> Claim:
+    """Holds if the value is the bar or more.
+
+    Examples
+    --------
+    >>> claim = at_least("three times as fast", "rate / rate", 4.2, 3.0, "")
+    >>> claim.asserts, claim.ours, claim.holds
+    ('rate / rate ≥ 3', '4.2', True)
+    """
+    return Claim(says, f"{what} ≥ {bar:.3g}", f"{value:.3g}", value >= bar, why)
+
+
+def at_most(says: str, what: str, value: float, bar: float, why: str) -> Claim:
+    """Holds if the value is the bar or less."""
+    return dataclasses.replace(
+        at_least(says, what, value, bar, why), asserts=f"{what} ≤ {bar:.3g}", holds=value <= bar
+    )
+
+
+def between(says: str, what: str, value: float, low: float, high: float, why: str) -> Claim:
+    """Holds if the value is neither below the one bar nor above the other."""
+    return Claim(says, f"{low:.3g} ≤ {what} ≤ {high:.3g}", f"{value:.3g}", low <= value <= high, why)
+
+
+def not_checked(says: str, what: str, why: str) -> Claim:
+    """A claim about something that could not be measured."""
+    return Claim(says, what, "-", None, why)

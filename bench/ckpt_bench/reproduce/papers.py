@@ -1,0 +1,11 @@
+"""Every paper that can be reproduced, by the name it has on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ckpt_bench.reproduce.experiments import Paper
+from ckpt_bench.reproduce.s4.paper import S4
+
+PAPERS: Mapping[str, Paper] = MappingProxyType({paper.name: paper for paper in (S4,)})

@@ -1,0 +1,180 @@
+"""The figures of a comparison as tables and charts; nothing is measured here.
+
+A ratio is always the other's figure over ckpt's, pair by pair: above 1, ckpt needs less.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ckpt_bench.plot import Bar, Section, bars, lines, page
+from ckpt_bench.spark.contestants import CONTESTANTS, OURS
+
+Figures = Mapping[str, Any]
+
+
+def sections(figures: Figures) -> list[Section]:
+    """What every part has found, in the order in which they ran."""
+    return [_SHOW[part](found) for part, found in figures.items()]
+
+
+def report(figures: Figures) -> str:
+    """A page with all charts and tables."""
+    about = "ckpt beside Spark's own state stores, in turn. A ratio is the other's figure over ckpt's."
+    return page("ckpt bench spark", about, sections(figures))
+
+
+# -- the parts -----------------------------------------------------------------------------------
+
+
+def _batches(found: Figures) -> Section:
+    providers: Mapping[str, Sequence[Figures]] = found["providers"]
+    took = {name: [batch["took_ms"] for batch in batches] for name, batches in providers.items()}
+    rows, marks = [], []
+    for name, batches in providers.items():
+        low, middle, high = _quartiles(took[name])
+        rows.append(
+            [
+                name,
+                f"{middle:,.0f}",
+                f"{low:,.0f} {high:,.0f}",
+                _ratio(took, name),
+                f"{statistics.median(b['cpu_ms'] for b in batches):,.0f}",
+                f"{statistics.median(b['commit_ms'] for b in batches):,.0f}",
+                f"{batches[-1]['files']:,}" if CONTESTANTS[name].stateful else "-",
+            ]
+        )
+        marks.append(Bar(name, middle, f"{middle:,.0f} ms", low, high))
+    return Section(
+        "Micro-batches",
+        f"{found['partitions']:,} partitions, {found['rows']:,} rows a batch, {found['keys']:,} keys. "
+        f"{' '.join(f'{name}: {CONTESTANTS[name].about}.' for name in providers)}",
+        bars("Time of a micro-batch, median and quartiles, in milliseconds", marks),
+        ["provider", "ms", "quartiles", "of ckpt's", "cpu ms", "commit ms", "files"],
+        rows,
+    )
+
+
+def _restart(found: Figures) -> Section:
+    above = {
+        name: [restarted - empty for restarted, empty in zip(of["restarted_ms"], of["empty_ms"], strict=True)]
+        for name, of in found["providers"].items()
+    }
+    rows, marks = [], []
+    for name, of in found["providers"].items():
+        low, middle, high = _quartiles(above[name])
+        empty, restarted = (statistics.median(of[what]) for what in ("empty_ms", "restarted_ms"))
+        rows.append(
+            [
+                name,
+                f"{empty:,.0f}",
+                f"{restarted:,.0f}",
+                f"{middle:,.0f}",
+                f"{low:,.0f} {high:,.0f}",
+                _ratio(above, name),
+            ]
+        )
+        marks.append(Bar(name, middle, f"{middle:,.0f} ms", low, high))
+    return Section(
+        "Restart after kill -9",
+        f"From the start of the query to its first committed batch, with {found['keys']:,} keys in "
+        f"{found['partitions']:,} partitions, above that of a query without state.",
+        bars("What the state costs when a query starts again, in milliseconds", marks),
+        ["provider", "empty ms", "restarted ms", "above ms", "quartiles", "of ckpt's"],
+        rows,
+    )
+
+
+def _growth(found: Figures) -> Section:
+    series: dict[str, list[tuple[float, float]]] = {}
+    rows = []
+    for name, sizes in found["providers"].items():
+        commits = {int(size): [b["commit_ms"] for b in batches] for size, batches in sizes.items()}
+        series[name] = [(size, statistics.median(of)) for size, of in commits.items()]
+        least = min(commits)
+        for size, of in commits.items():
+            low, middle, high = _quartiles(of)
+            rows.append(
+                [
+                    name,
+                    f"{size:,}",
+                    f"{middle:,.0f}",
+                    f"{low:,.0f} {high:,.0f}",
+                    _spread([one / base for one, base in zip(of, commits[least], strict=True) if base]),
+                    f"{statistics.median(b['took_ms'] for b in sizes[str(size)]):,.0f}",
+                ]
+            )
+    return Section(
+        "Growth",
+        f"Commit time, summed over {found['partitions']:,} partitions, of batches of {found['rows']:,} rows.",
+        lines("Commit time by size of the state", "keys in the state", "commit, ms", series),
+        ["provider", "keys", "commit ms", "quartiles", "of the smallest's", "batch ms"],
+        rows,
+    )
+
+
+def _memory(found: Figures) -> Section:
+    each: Mapping[str, float] = found["heap_bytes_per_key"]
+    return Section(
+        "Memory",
+        f"Heap after garbage collection for {found['keys']:,} keys: a long, and a count.",
+        bars("Heap of one key in bytes", [Bar(n, max(b, 0), f"{b:,.0f} bytes") for n, b in each.items()]),
+        ["provider", "bytes a key", "of ckpt's"],
+        [[name, f"{of:,.0f}", _ratio({n: [b] for n, b in each.items()}, name)] for name, of in each.items()],
+    )
+
+
+def _files(found: Figures) -> Section:
+    rows = [
+        [name, f"{of['partitions']:,}", f"{of['batches']:,}", f"{of['files']:,}"]
+        for name, counts in found["providers"].items()
+        for of in counts
+    ]
+    last = {name: counts[-1] for name, counts in found["providers"].items() if counts}
+    return Section(
+        "Files",
+        "Files that hold the state, by partitions and batches.",
+        bars(
+            "Files at the end",
+            [Bar(name, of["files"], f"{of['files']:,} files") for name, of in last.items()],
+        ),
+        ["provider", "partitions", "batches", "files"],
+        rows,
+    )
+
+
+_SHOW: Mapping[str, Callable[[Figures], Section]] = {
+    "batches": _batches,
+    "restart": _restart,
+    "growth": _growth,
+    "memory": _memory,
+    "files": _files,
+}
+
+
+# -- numbers -------------------------------------------------------------------------------------
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """First quartile, median and third."""
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def _ratio(figures: Mapping[str, Sequence[float]], name: str) -> str:
+    """Median and quartiles of the figures over ckpt's, pair by pair."""
+    if name == OURS or OURS not in figures:
+        return "-"
+    pairs = zip(figures[name], figures[OURS], strict=True)
+    return _spread([theirs / own for theirs, own in pairs if own > 0])
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "-"
+    low, middle, high = _quartiles(ratios)
+    return f"{middle:.2f} [{low:.2f} {high:.2f}]"

@@ -1,0 +1,84 @@
+"""Properties as Java reads them: a file gives the names and values that `java.util.Properties` finds in it.
+
+Comments begin with `#` or `!`; `=`, `:` or white space ends a name; a backslash escapes, also the end of a
+line. Beyond Java, white space behind a value is dropped: there it makes a number unreadable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from ckpt.errors import ConfigError
+
+_NAME = re.compile(r"(?P<name>(?:\\.|[^\\=:\s])*)(?:\s*[=:]\s*|\s+|$)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse(text: str) -> dict[str, str]:
+    r"""The properties in the text of a file; of a name that is there twice, the last.
+
+    Examples
+    --------
+    >>> parse("# a comment\nrecordcount=1000\nfieldlength : 10\ntable user\\\n   table\n")
+    {'recordcount': '1000', 'fieldlength': '10', 'table': 'usertable'}
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _NAME.match(line)
+        assert match is not None  # the name may be empty
+        found[_unescaped(match["name"])] = _unescaped(line[match.end() :]).strip()
+    return found
+
+
+def gathered(files: Iterable[str], pairs: Iterable[str]) -> dict[str, str]:
+    """The properties of these files, later ones winning, and of `name=value` pairs, which win over files."""
+    found: dict[str, str] = {}
+    for path in files:
+        try:
+            with open(path, encoding="utf-8") as file:
+                found.update(parse(file.read()))
+        except UnicodeDecodeError:
+            with open(path, encoding="latin-1") as file:  # what Java takes a file for
+                found.update(parse(file.read()))
+    found.update(_pairs(pairs))
+    return found
+
+
+def _pairs(pairs: Iterable[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"-p takes name=value, such as -p operationcount=1000; got {pair!r}")
+        found[name.strip()] = value
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blanks, with continued ones put together."""
+    joined = ""
+    for raw in re.split(r"\r\n|\n|\r", text):
+        line = raw.lstrip(" \t\f")
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            continue
+        if joined:
+            yield joined
+        joined = ""
+    if joined:
+        yield joined
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if len(escaped) == 5:
+            return chr(int(escaped[1:], 16))
+        return _CONTROLS.get(escaped, escaped)
+
+    return _ESCAPE.sub(plain, text)

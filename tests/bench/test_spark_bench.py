@@ -1,0 +1,113 @@
+"""`ckpt bench spark` measures what it says, and shows it: tiny sizes, and nothing about speed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from ckpt.cli import main
+from ckpt_bench.spark.contestants import CONTESTANTS
+from ckpt_bench.spark.present import report, sections
+
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
+
+
+def bench(*arguments: str) -> str:
+    done = CliRunner().invoke(main, ["bench", "spark", "--quick", "--master", "local[2]", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def batches_of(**took_ms: list[int]) -> dict[str, Any]:
+    """Figures of the first part, as a run would have found them."""
+    return {
+        "partitions": 3,
+        "rows": 10,
+        "keys": 20,
+        "batches": 4,
+        "providers": {
+            name: [{"took_ms": ms, "cpu_ms": 2 * ms, "commit_ms": 1, "files": 7} for ms in of]
+            for name, of in took_ms.items()
+        },
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_batches_of_all_in_turn(tmp_path: Path) -> None:
+    plot = tmp_path / "spark.html"
+    found = json.loads(bench("batches", "--json", "--plot", str(plot)))["batches"]
+    assert list(found["providers"]) == list(CONTESTANTS)
+    for name, batches in found["providers"].items():
+        assert len(batches) == found["batches"]
+        assert all(batch["took_ms"] > 0 and batch["cpu_ms"] > 0 for batch in batches)
+        if CONTESTANTS[name].stateful:
+            assert 0 < batches[-1]["keys"] <= found["keys"]
+            assert all(batch["commit_ms"] >= 0 and batch["files"] > 0 for batch in batches)
+    same = {tuple(b["keys"] for b in found["providers"][n]) for n in ("ckpt", "default", "rocksdb")}
+    assert len(same) == 1, "all stateful queries saw the same rows"
+    assert all(name in plot.read_text() for name in CONTESTANTS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_other_parts_as_tables() -> None:
+    printed = bench("restart", "growth", "memory", "--provider", "ckpt")
+    for title in ("Restart after kill -9.", "Growth.", "Memory."):
+        assert title in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith("ckpt ")]
+    assert len(rows) == 1 + 2 + 1
+    assert [row[1] for row in rows[1:3]] == ["1,000", "10,000"]
+
+
+def test_ratios_are_of_pairs_and_the_quartiles_are_theirs() -> None:
+    figures = {"batches": batches_of(ckpt=[10, 100, 10, 100], default=[20, 300, 20, 300])}
+    (section,) = sections(figures)
+    by_name = {row[0]: dict(zip(section.header, row, strict=True)) for row in section.rows}
+    assert by_name["default"]["of ckpt's"] == "2.50 [2.00 3.00]"
+    assert by_name["ckpt"]["of ckpt's"] == "-"
+    assert by_name["ckpt"]["ms"] == "55"
+
+
+def test_a_restart_is_what_it_takes_above_an_empty_one() -> None:
+    providers = {
+        "ckpt": {"empty_ms": [100, 100], "restarted_ms": [150, 160]},
+        "default": {"empty_ms": [90, 90], "restarted_ms": [590, 690]},
+    }
+    (section,) = sections({"restart": {"partitions": 3, "keys": 9, "providers": providers}})
+    by_name = {row[0]: dict(zip(section.header, row, strict=True)) for row in section.rows}
+    assert by_name["ckpt"]["above ms"] == "55"
+    assert by_name["default"]["of ckpt's"].startswith("10.00 ")
+
+
+def test_files_are_shown_for_each_number_of_partitions_and_batches() -> None:
+    counts = [{"partitions": p, "batches": b, "files": p * b} for p in (2, 20) for b in (4, 8)]
+    (section,) = sections({"files": {"providers": {"default": counts}}})
+    assert section.rows == [
+        ["default", "2", "4", "8"],
+        ["default", "2", "8", "16"],
+        ["default", "20", "4", "80"],
+        ["default", "20", "8", "160"],
+    ]
+
+
+def test_a_page_holds_every_part_and_fetches_nothing() -> None:
+    html = report({"batches": batches_of(ckpt=[10], nothing=[5]), "memory": memory_of(ckpt=100.0)})
+    assert html.count("<section>") == 2
+    assert html.count("<table>") == 2
+    assert not any(word in html for word in ("<script", "src=", "<link"))
+
+
+def memory_of(**per_key: float) -> dict[str, Any]:
+    return {"partitions": 3, "keys": 9, "heap_bytes_per_key": per_key}
+
+
+def test_what_cannot_run_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")
+    done = CliRunner().invoke(main, ["bench", "spark", "files", "--quick", "--provider", "ckpt"])
+    assert done.exit_code == 2
+    assert "/nowhere holds no Spark" in done.output
