@@ -17,16 +17,28 @@ TESTS ?= tests
 ARGS ?=
 COMMA := ,
 
-.PHONY: help demo test lint format bench crash clean servers
+# Releases of Spark beside the installed one; the cache keeps them between runs, as it keeps servers.
+SPARKS ?= 4.2.1 4.3.0
+SPARK ?= $(firstword $(SPARKS))
+SPARK_FOLDER := $(or $(CKPT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ckpt)/pyspark
+
+.PHONY: help demo test spark spark-suites lint format bench crash wheel clean servers
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY)  ## count words, be killed with kill -9, recover, compare
+demo: $(READY)  ## a Spark query is killed with kill -9, recovers, counts exactly
 	@$(BIN)/ckpt demo $(ARGS)
 
 test: servers  ## run the tests (TESTS=path and ARGS=options narrow it down)
 	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+spark: $(SPARK_FOLDER)/$(SPARK)/.ready  ## run the core of the Spark tests on another release (SPARK=4.2.1)
+	@PYTHONPATH=$(<D)$(PYTHONPATH:%=:%) $(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(SPARK)", pyspark'
+	@PYTHONPATH=$(<D)$(PYTHONPATH:%=:%) $(BIN)/python -m pytest -m spark_core tests/spark $(ARGS)
+
+spark-suites: $(READY)  ## run Spark's own test suites on the provider (ARGS=names and options narrow it down)
+	@$(BIN)/python tests/spark/suites/run.py $(ARGS)
 
 lint: $(READY)  ## ruff, formatting and mypy --strict
 	@$(BIN)/ruff check .
@@ -37,8 +49,8 @@ format: $(READY)  ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: servers  ## time the backends and the SafeKeeper beside their peers
-	@$(BIN)/python -m pytest tests/bench --benchmark-enable --benchmark-only --benchmark-group-by=group $(ARGS)
+bench: $(READY)  ## compare the backends and the SafeKeeper with their peers (ARGS=--quick takes a minute)
+	@$(BIN)/ckpt bench compare $(ARGS)
 
 crash: $(READY)  ## kill -9 a writer ROUNDS times (default 1000), or with SERVERS=redis,… servers under load
 ifdef SERVERS
@@ -47,12 +59,25 @@ else
 	@$(BIN)/python -m ckpt.testing.crash --rounds $(ROUNDS) $(ARGS)
 endif
 
+# The jars are in the package only while the wheel is built: a checkout compiles what it needs.
+wheel: $(SPARKS:%=$(SPARK_FOLDER)/%/.ready)  ## build a wheel that carries the provider for SPARKS
+	@rm -rf ckpt/spark/jars; mkdir ckpt/spark/jars; trap 'rm -rf ckpt/spark/jars' EXIT; \
+	for version in $(SPARKS); do \
+		cp "$$(SPARK_HOME="$(SPARK_FOLDER)/$$version/pyspark" $(BIN)/ckpt spark jar)" ckpt/spark/jars/; done; \
+	$(BIN)/python -m hatchling build -t wheel -d dist
+
+# Without its dependencies: those of the installed Spark serve every supported release.
+$(SPARK_FOLDER)/%/.ready: | $(READY)
+	@echo "fetching pyspark $*"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(@D) 'pyspark==$*'
+	@touch $@
+
 # What cannot be installed is one line; the tests that need it are skipped with the reason, except in CI.
 servers: $(READY)
 	@$(BIN)/ckpt dev install || case "$${CI:-}" in 1|true) exit 1;; esac
 
 clean:  ## remove the virtual environment, caches and build results
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find ckpt backends bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip learned dependency groups in 25.1, so the environment's own pip is renewed first.

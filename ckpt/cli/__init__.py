@@ -9,20 +9,34 @@ from __future__ import annotations
 import click
 
 import ckpt
-from ckpt.cli.about import backends
-from ckpt.cli.demonstrate import demo
-from ckpt.cli.dev import dev
-from ckpt.cli.failures import FailsInOneLine
-from ckpt.cli.health import gc, repair, verify
-from ckpt.cli.look import cat, ls, stats, versions
-from ckpt.cli.move import copy, diff, drop
-from ckpt.cli.serve import serve
-from ckpt.cli.spark import spark
+from ckpt.cli.lazily import ImportsWhenAsked
 
 __all__ = ["main"]
 
+_COMMANDS = {
+    "backends": "ckpt.cli.about",
+    "bench": "ckpt.cli.bench",
+    "cat": "ckpt.cli.look",
+    "copy": "ckpt.cli.move",
+    "demo": "ckpt.cli.demonstrate",
+    "dev": "ckpt.cli.dev",
+    "diff": "ckpt.cli.move",
+    "drop": "ckpt.cli.move",
+    "gc": "ckpt.cli.health",
+    "ls": "ckpt.cli.look",
+    "repair": "ckpt.cli.health",
+    "serve": "ckpt.cli.serve",
+    "spark": "ckpt.cli.spark",
+    "stats": "ckpt.cli.look",
+    "verify": "ckpt.cli.health",
+    "versions": "ckpt.cli.look",
+}
+"""Name → the module that has the command."""
 
-@click.group(cls=FailsInOneLine, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    cls=ImportsWhenAsked, modules=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(ckpt.__version__, prog_name="ckpt")
 def main() -> None:
     """Checkpoint storage for stream state.
@@ -32,23 +46,3 @@ def main() -> None:
 
     Exit codes: 0 done; 1 bad records, differences, or not confirmed; 2 wrong use; 3 store unavailable.
     """
-
-
-for _command in (
-    ls,
-    cat,
-    versions,
-    stats,
-    verify,
-    repair,
-    gc,
-    copy,
-    diff,
-    drop,
-    backends,
-    demo,
-    serve,
-    spark,
-    dev,
-):
-    main.add_command(_command)

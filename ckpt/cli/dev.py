@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -18,23 +18,30 @@ from ckpt.cli.failures import FailsInOneLine
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, print_table
 from ckpt.dev import NAMES, fleet
+from ckpt.dev.install import INSTALLABLE
 from ckpt.dev.install import install as install_for
 from ckpt.dev.kinds import checked
 from ckpt.errors import CkptError, ConfigError
 
 Result = TypeVar("Result")
+Command = TypeVar("Command", bound=Callable[..., Any])
 Say = Callable[[str, str], None]
 """Takes a server and one line about it."""
 
 
-def _names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        return tuple(dict.fromkeys(checked(name) for name in value)) or NAMES
-    except ConfigError as error:
-        raise click.BadParameter(str(error)) from None
+def _names_of(known: tuple[str, ...]) -> Callable[[Command], Command]:
+    """The argument that takes some of these names; without any it means all of them."""
+
+    def names(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return tuple(dict.fromkeys(checked(name, known) for name in value)) or known
+        except ConfigError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.argument("names", nargs=-1, callback=names, metavar=f"[{'|'.join(known)}]...")
 
 
-names_argument = click.argument("names", nargs=-1, callback=_names, metavar=f"[{'|'.join(NAMES)}]...")
+names_argument = _names_of(NAMES)
 
 
 @click.group(cls=FailsInOneLine)
@@ -98,9 +105,9 @@ def down(names: tuple[str, ...], wipe: bool) -> None:
 
 
 @dev.command()
-@names_argument
+@_names_of(INSTALLABLE)
 def install(names: tuple[str, ...]) -> None:
-    """Put on this machine what the servers need, as far as that is allowed."""
+    """Put on this machine what the servers need, and Chromium for the tests, as far as that is allowed."""
 
     def put(name: str, say: Say) -> None:
         install_for(name, report=lambda line: say(name, line))

@@ -8,12 +8,17 @@
 | 3 | the store did not answer, is in use by another writer, or the operating system refused |
 | 130 | interrupted by Ctrl-C |
 | 141 | the reader of the output went away (`| head`); nothing is printed |
+| 143 | told to end by SIGTERM (129: by SIGHUP); temporary folders and started processes are gone |
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -30,6 +35,7 @@ from ckpt.errors import (
 
 BAD_DATA, WRONG_USE, UNAVAILABLE, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 _BAD_DATA = (CorruptRecordError, SerializationError)
 _UNAVAILABLE = (BackendUnavailableError, FencedError, QueueFullError, BlankStateError)
 
@@ -70,7 +76,8 @@ class FailsInOneLine(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         try:
-            result = super().main(*args, **{**kwargs, "standalone_mode": False})
+            with _unwinds_when_told_to_end():
+                result = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.UsageError as error:
             path = error.ctx.command_path if error.ctx else "ckpt"
             _fail(f"{_line(error.format_message())} (see {path} --help)", WRONG_USE)
@@ -87,6 +94,30 @@ class FailsInOneLine(click.Group):
         except OSError as error:
             _fail(_line(str(error)), UNAVAILABLE)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+@contextmanager
+def _unwinds_when_told_to_end() -> Iterator[None]:
+    """A signal ends what is under way as Ctrl-C does, so that nothing temporary is left behind."""
+
+    def end(number: int, _: object) -> None:
+        # `timeout` sends it twice, and cleaning up is not to be cut off. Of a signal that arrives just before
+        # it is ignored by the system Python complains, so it is heard and nothing is done.
+        for each in ours:
+            signal.signal(each, lambda *_: None)
+        sys.exit(128 + number)
+
+    in_charge = threading.current_thread() is threading.main_thread()
+    ours = [each for each in _ENDINGS if in_charge and signal.getsignal(each) is signal.SIG_DFL]
+    for each in ours:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each in ours:
+            # Python gives up its own handlers before it ends, and the exit code is to say why it does.
+            told = signal.getsignal(each) is not end
+            signal.signal(each, signal.SIG_IGN if told else signal.SIG_DFL)
 
 
 def _line(message: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -10,21 +11,30 @@ import click
 
 from ckpt.backend import Backend
 from ckpt.cli.show import jsonable, key_parameter, print_json, print_table, shown, shown_name
-from ckpt.cli.stores import address_parameter, open_to_read, require_namespace
+from ckpt.cli.spark_stores import Listed, listing, rows
+from ckpt.cli.stores import address_parameter, require_namespace
 from ckpt.envelope import FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
 from ckpt.errors import ConfigError, shown_key
 from ckpt.keyring import Keyring
+from ckpt.opening import open_to_read
+from ckpt.spark.catalogue import Place, StoreName
+from ckpt.spark.selection import newest_of_all, within
 
 version_option = click.option("--version", type=click.IntRange(0), help="As of this version.")
 commit_option = click.option("--commit", "commit_id", help="On the chain that ends in this commit.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document per line.")
+raw_option = click.option("--raw", is_flag=True, help="The stored bytes, whatever they are.")
+family_option = click.option("--family", help="Only this column family of a Spark store.")
 
 
 @click.command()
 @click.argument("address", callback=address_parameter)
 @click.argument("namespace", required=False)
-@click.option("--prefix", callback=key_parameter, default="", help="Only keys that start with this.")
+@click.option("--prefix", callback=key_parameter, default="", help="Only stored keys that start with this.")
 @click.option("--limit", type=click.IntRange(0), help="Stop after this many.")
+@click.option("--long", is_flag=True, help="Every partition of a Spark store on its own line.")
+@family_option
+@raw_option
 @version_option
 @commit_option
 @json_option
@@ -33,22 +43,30 @@ def ls(
     namespace: str | None,
     prefix: bytes,
     limit: int | None,
+    long: bool,
+    family: str | None,
+    raw: bool,
     version: int | None,
     commit_id: str | None,
     as_json: bool,
 ) -> None:
-    """List the namespaces of a store, or the keys of a namespace."""
-    if namespace is None and (prefix or version is not None or commit_id):
-        raise click.UsageError("--prefix, --version and --commit need a NAMESPACE")
+    """List the namespaces of a store, or the keys of a namespace.
+
+    NAMESPACE may also be what namespaces begin with, up to a slash: then these are listed.
+    """
     with open_to_read(address) as backend:
-        if namespace is None:
-            for name in islice(backend.namespaces(), limit):
-                if as_json:
-                    print_json({"namespace": name, "versioned": bool(backend.versions(name))})
-                else:
-                    click.echo(shown_name(name))
+        names = backend.namespaces() if namespace is None else within(backend, namespace)
+        if namespace is None or names != [namespace]:
+            if prefix or version is not None or commit_id or family or raw:
+                raise click.UsageError("--prefix, --family, --raw, --version and --commit need a NAMESPACE")
+            _print_names(islice(listing(backend, names, long=long or namespace is not None), limit), as_json)
             return
-        require_namespace(backend, namespace)
+        if StoreName.parse(namespace) is not None and not (raw or prefix):
+            place = Place(namespace, version, commit_id)
+            for row in islice(rows(backend, [place], family=family, key=None), limit):
+                of_family = {} if row.only_family else {"family": row.family}
+                print_json({**of_family, "key": row.key} if as_json or of_family else row.key)
+            return
         found = backend.scan(namespace, prefix=prefix, version=version, commit_id=commit_id)
         for key, value in islice(found, limit):
             if as_json:
@@ -60,40 +78,52 @@ def ls(
 @click.command()
 @click.argument("address", callback=address_parameter)
 @click.argument("namespace")
-@click.argument("key", callback=key_parameter)
-@click.option("--raw", is_flag=True, help="The stored bytes, whatever they are.")
+@click.argument("key", callback=key_parameter, required=False)
+@raw_option
 @click.option(
     "--keyring", type=click.Path(exists=True, dir_okay=False), help="File with the keys of encrypted states."
 )
+@click.option("--limit", type=click.IntRange(0), help="Stop after this many.")
+@family_option
 @version_option
 @commit_option
 @json_option
 def cat(
     address: str,
     namespace: str,
-    key: bytes,
+    key: bytes | None,
     raw: bool,
     keyring: str | None,
+    limit: int | None,
+    family: str | None,
     version: int | None,
     commit_id: str | None,
     as_json: bool,
 ) -> None:
-    """Print the state of one key as JSON; a value without an envelope is printed as it is."""
-    with open_to_read(address) as backend:
-        require_namespace(backend, namespace)
-        value = backend.get_many(namespace, [key], version=version, commit_id=commit_id).get(key)
-        if value is None:
-            raise ConfigError(_no_such_key(backend, namespace, key))
+    """Print the state of one key, or of all, as JSON; a value without an envelope is printed as it is.
+
+    Rows of Spark stores are decoded with their schema. There a KEY is text, or a JSON object of columns, and
+    NAMESPACE may be what the namespaces of several partitions begin with.
+    """
     ring = Keyring.from_file(keyring) if keyring else None
-    if raw or not _has_envelope(value):
-        if as_json:
-            print_json({"key": shown(key), "raw": shown(value)})
-        else:
-            sys.stdout.buffer.write(value)
-            sys.stdout.buffer.flush()
-        return
-    state = _decoded(value, namespace, key, ring)
-    print_json({"key": shown(key), "state": jsonable(state)} if as_json else jsonable(state))
+    with open_to_read(address) as backend:
+        names = within(backend, namespace)
+        is_stored = (
+            key is not None and names == [namespace] and _holds(backend, namespace, key, version, commit_id)
+        )
+        if not raw and not is_stored and all(StoreName.parse(name) for name in names):
+            _print_rows(backend, names, key, family, version, commit_id, limit, as_json)
+            return
+        require_namespace(backend, namespace)
+        if key is None:
+            found = backend.scan(namespace, version=version, commit_id=commit_id)
+            for one, value in islice(found, limit):
+                _print_state(namespace, one, value, ring, raw=raw, as_json=True)
+            return
+        stored = backend.get_many(namespace, [key], version=version, commit_id=commit_id).get(key)
+        if stored is None:
+            raise ConfigError(_no_such_key(backend, namespace, key))
+    _print_state(namespace, key, stored, ring, raw=raw, as_json=as_json)
 
 
 @click.command()
@@ -146,6 +176,57 @@ def stats(address: str, as_json: bool) -> None:
         click.echo(
             f"{name.replace('_', ' ')}: {detail:,}" if isinstance(detail, int) else f"{name}: {detail}"
         )
+
+
+def _print_names(listed: Iterator[Listed], as_json: bool) -> None:
+    for line in listed:
+        if as_json:
+            print_json(line.document())
+        else:
+            click.echo("  ".join([shown_name(line.name), *line.details()]))
+
+
+def _print_rows(
+    backend: Backend,
+    names: list[str],
+    key: bytes | None,
+    family: str | None,
+    version: int | None,
+    commit_id: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Rows of Spark stores, of all their partitions as of one version."""
+    if version is None and commit_id is None:
+        version = newest_of_all(backend, names)
+    places = [Place(name, version, commit_id) for name in names]
+    text = None if key is None else key.decode("utf-8", "replace")
+    printed = 0
+    for row in islice(rows(backend, places, family=family, key=text), limit):
+        printed += 1
+        where = {"namespace": row.namespace} if as_json else {}
+        of_family = {} if row.only_family and not as_json else {"family": row.family}
+        print_json({**where, **of_family, "key": row.key, "value": row.value})
+    if key is not None and not printed and limit != 0:
+        raise ConfigError(_no_such_key(backend, names[0] if len(names) == 1 else f"{names[0]}, …", key))
+
+
+def _print_state(
+    namespace: str, key: bytes, value: bytes, keyring: Keyring | None, *, raw: bool, as_json: bool
+) -> None:
+    if raw or not _has_envelope(value):
+        if as_json:
+            print_json({"key": shown(key), "raw": shown(value)})
+        else:
+            sys.stdout.buffer.write(value)
+            sys.stdout.buffer.flush()
+        return
+    state = _decoded(value, namespace, key, keyring)
+    print_json({"key": shown(key), "state": jsonable(state)} if as_json else jsonable(state))
+
+
+def _holds(backend: Backend, namespace: str, key: bytes, version: int | None, commit_id: str | None) -> bool:
+    return key in backend.get_many(namespace, [key], version=version, commit_id=commit_id)
 
 
 def _has_envelope(value: bytes) -> bool:

@@ -11,16 +11,14 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ckpt import transfer
+from ckpt.backend import Backend
 from ckpt.cli.failures import BAD_DATA
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, print_table, shown, shown_name
-from ckpt.cli.stores import (
-    address_parameter,
-    open_to_read,
-    open_to_write,
-    require_namespace,
-    require_two_stores,
-)
+from ckpt.cli.stores import address_parameter, require_namespace, require_two_stores
+from ckpt.opening import open_to_read, open_to_write
+from ckpt.spark.catalogue import StoreName
+from ckpt.spark.selection import within
 
 namespace_option = click.option(
     "--namespace", "namespaces", multiple=True, help="Only this namespace; may be repeated."
@@ -119,17 +117,30 @@ def diff(ctx: click.Context, source: str, target: str, namespaces: tuple[str, ..
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
 def drop(ctx: click.Context, address: str, namespace: str, claim: bool, yes: bool) -> None:
-    """Remove a namespace with everything in it, for good."""
+    """Remove a namespace with everything in it, for good.
+
+    NAMESPACE may also be what the namespaces of Spark stores begin with, up to a slash: spark/QUERY.
+    """
     with open_to_write(address) as backend:
-        require_namespace(backend, namespace)
-        question = f"Remove namespace {namespace!r} and all its checkpoints from {backend.address}?"
+        names = _to_drop(backend, namespace)
+        which = f"namespace {namespace!r}"
+        if names != [namespace]:
+            which = f"{len(names):,} namespaces that begin with {namespace!r}"
+        question = f"Remove {which} and all checkpoints in it from {backend.address}?"
         if not yes and not click.confirm(question, err=True):
             click.echo("nothing was dropped", err=True)
             ctx.exit(BAD_DATA)
-        if claim and not backend.versions(namespace):
-            backend.claim(namespace)
-        backend.drop(namespace)
-    click.echo(f"dropped {shown_name(namespace)}")
+        for name in names:
+            if claim and not backend.versions(name):
+                backend.claim(name)
+            backend.drop(name)
+            click.echo(f"dropped {shown_name(name)}")
+
+
+def _to_drop(backend: Backend, namespace: str) -> list[str]:
+    """Of a Spark query all stores are dropped at once; of others only what is named whole."""
+    names = within(backend, namespace)
+    return names if all(StoreName.parse(name) for name in names) else [require_namespace(backend, namespace)]
 
 
 @contextmanager

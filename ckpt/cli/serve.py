@@ -8,7 +8,7 @@ import logging.handlers
 import os
 import ssl
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from io import TextIOWrapper
 
 import click
@@ -17,11 +17,15 @@ from ckpt.backend import Breaks
 from ckpt.cli.stores import address_parameter
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.registry import open_backend
+from ckpt.sidecar.counters import prometheus_text
 from ckpt.sidecar.frames import MAX_TOKEN_BYTES
 from ckpt.sidecar.life import Ending, Place, PlaceLock, first_line, leave_the_terminal, take_or_find
 from ckpt.sidecar.listeners import Listener, TcpListener, UnixListener
+from ckpt.sidecar.scrapes import Scrapes
 from ckpt.sidecar.server import Sidecar
 from ckpt.sidecar.sessions import Door
+
+log = logging.getLogger(__name__)
 
 _LOG_BYTES = 1 << 20
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -40,6 +44,7 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
 @click.option("--token-file", type=click.Path(dir_okay=False), help="Holds the token; default: CKPT_TOKEN.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain for TLS.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key.")
+@click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus' scrapes at /metrics there.")
 @click.option("--on-demand", is_flag=True, help="Find the sidecar that runs, or be it while it is needed.")
 @click.option(
     "--grace",
@@ -56,6 +61,7 @@ def serve(
     token_file: str | None,
     tls_cert: str | None,
     tls_key: str | None,
+    metrics: str | None,
     on_demand: bool,
     grace_s: float,
 ) -> None:
@@ -72,11 +78,12 @@ def serve(
         raise click.UsageError("--token-file, --tls-cert and --tls-key belong to --listen")
     if listen is not None and (socket_path or on_demand):
         raise click.UsageError("--listen goes without --socket and --on-demand")
+    scraped = None if metrics is None else _host_and_port("--metrics", metrics)
     if listen is not None:
-        host, port = _host_and_port(listen)
+        host, port = _host_and_port("--listen", listen)
         door = Door(token=_token(token_file), tls=_tls(tls_cert, tls_key))
         _log_to(None)
-        _run(address, lambda: _tcp(host, port, encrypted=door.tls is not None), door)
+        _run(address, lambda: _tcp(host, port, encrypted=door.tls is not None), door, scraped)
         return
     place = Place(os.path.abspath(socket_path)) if socket_path else Place.of(address)
     lock = take_or_find(place, timeout_s=60.0) if on_demand else _take(place)
@@ -85,15 +92,29 @@ def serve(
         return
     with closing(lock):
         _log_to(place.log if on_demand else None)
-        _run(address, lambda: UnixListener(place.socket), Door(), grace_s if on_demand else None)
+        _run(
+            address,
+            lambda: UnixListener(place.socket),
+            Door(),
+            scraped,
+            grace_s=grace_s if on_demand else None,
+        )
 
 
-def _run(address: str, listen: Callable[[], Listener], door: Door, grace_s: float | None = None) -> None:
+def _run(
+    address: str,
+    listen: Callable[[], Listener],
+    door: Door,
+    scraped: tuple[str, int] | None,
+    *,
+    grace_s: float | None = None,
+) -> None:
     """Be a sidecar until told to end; with a grace, until nobody needs it any more."""
     with (
         closing(Ending()) as ending,
         open_backend(address) as backend,
         Sidecar(backend, listen(), door=door, on_broken=ending.now) as sidecar,
+        _scrapes(sidecar, scraped, required=grace_s is None),
     ):
         if grace_s is not None:
             leave_the_terminal()
@@ -104,6 +125,21 @@ def _run(address: str, listen: Callable[[], Listener], door: Door, grace_s: floa
             raise BackendUnavailableError(
                 f"{backend.address} takes no more writes since a failure; its sidecar ends, start it again"
             )
+
+
+def _scrapes(
+    sidecar: Sidecar, place: tuple[str, int] | None, *, required: bool
+) -> AbstractContextManager[object]:
+    """Answers scrapes if they are wanted; a sidecar on demand does its work also if the port is taken."""
+    if place is None:
+        return nullcontext()
+    try:
+        return Scrapes(*place, lambda: prometheus_text(sidecar.stats()))
+    except ConfigError as error:
+        if required:
+            raise
+        log.warning("%s", error)
+        return nullcontext()
 
 
 def _take(place: Place) -> PlaceLock:
@@ -141,10 +177,10 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     return context
 
 
-def _host_and_port(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
+def _host_and_port(option: str, value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"--listen is HOST:PORT such as 127.0.0.1:7077, got {listen!r}")
+        raise ConfigError(f"{option} is HOST:PORT such as 127.0.0.1:7077, got {value!r}")
     return host.strip("[]"), int(port)
 
 

@@ -49,10 +49,10 @@ def parsed_key(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def key_parameter(_: click.Context, __: click.Parameter, value: str) -> bytes:
-    """A key or a prefix on the command line, as the callback of its parameter."""
+def key_parameter(_: click.Context, __: click.Parameter, value: str | None) -> bytes | None:
+    """A key or a prefix on the command line, if one is given, as the callback of its parameter."""
     try:
-        return parsed_key(value)
+        return None if value is None else parsed_key(value)
     except ValueError:
         raise click.BadParameter("a key is text, hex:<hex digits> or base64:<base64>") from None
 

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
+
 import click
 
 from ckpt.cli.failures import FailsInOneLine
-from ckpt.spark import Reach, provider_jar, session_settings
+from ckpt.cli.spark_move import export, import_
+from ckpt.config import parse_address
+from ckpt.dev import tools
+from ckpt.registry import load_factory
+from ckpt.spark import Reach, RunningSidecar, provider_jar, session_settings
+from ckpt.spark.check import check_address
+from ckpt.spark.given import extended, given_settings
+from ckpt.spark.jar import LEAST_JAVA, spark_home
+from ckpt.spark.settings import address_of, require_known
+
+
+def _sidecar_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--sidecar-ca", metavar="FILE", help="What vouches for it; none: no TLS."),
+        click.option("--sidecar-token", metavar="env:NAME", help="Its token; default: env:CKPT_TOKEN."),
+        click.option(
+            "--sidecar", metavar="HOST:PORT", help="A sidecar that serves ADDRESS already, over TCP."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _running(sidecar: str | None, token: str | None, ca: str | None) -> RunningSidecar | None:
+    if sidecar is None:
+        if token or ca:
+            raise click.UsageError("--sidecar-token and --sidecar-ca belong to --sidecar")
+        return None
+    return RunningSidecar(sidecar, ca=ca, **({} if token is None else {"token": token}))
 
 
 @click.group(cls=FailsInOneLine)
@@ -28,15 +60,59 @@ def jar() -> None:
     type=click.Choice([r.value for r in Reach]),
     default=Reach.AUTO.value,
     show_default=True,
-    help="everywhere: a path is shared storage on every host.",
+    help="everywhere: a path is shared storage on every host; host: all executors run on one host.",
 )
-def conf(address: str, master: str | None, python: str | None, reach: str) -> None:
-    """Print the settings as lines for spark-defaults.conf.
+@_sidecar_options
+def conf(
+    address: str,
+    master: str | None,
+    python: str | None,
+    reach: str,
+    sidecar: str | None,
+    sidecar_token: str | None,
+    sidecar_ca: str | None,
+) -> None:
+    """Print the settings as lines for spark-defaults.conf; jars and extensions that it names stay in them.
 
     An ADDRESS with a secret does not belong into settings: write env:NAME for an environment variable that
     holds it on every executor.
     """
-    settings = session_settings(address, master=master, python=python, reach=reach)
+    running = _running(sidecar, sidecar_token, sidecar_ca)
+    given = given_settings()
+    require_known(given)
+    master = master or given.get("spark.master")
+    settings = session_settings(address, master=master, python=python, reach=reach, sidecar=running)
+    settings = extended(settings, given)
     width = max(map(len, settings))
     for name, value in settings.items():
         click.echo(f"{name:<{width}}  {value}")
+
+
+@spark.command()
+@click.argument("address")
+@click.option("--python", default=sys.executable, help="The Python that has ckpt; default: this one.")
+@_sidecar_options
+def check(
+    address: str, python: str, sidecar: str | None, sidecar_token: str | None, sidecar_ca: str | None
+) -> None:
+    """Try everything on this machine that a query with its state at ADDRESS needs, and say what is missing.
+
+    Run it on the driver's host and on an executor's, with the environment that Spark has there.
+    """
+    running = _running(sidecar, sidecar_token, sidecar_ca)
+    home = spark_home()
+    tools.require_java_of_the_environment("Spark", LEAST_JAVA)
+    click.echo(f"Spark {home.version} in {os.path.dirname(home.jars)}")
+    click.echo(f"provider {provider_jar(report=lambda line: click.echo(line, err=True))}")
+    if running is not None:
+        running.check()
+        click.echo(f"the sidecar at {running.name} lets us in")
+        return
+    store = address_of(address)
+    load_factory(parse_address(store).scheme)
+    check_address(store, python)
+    click.echo(f"a sidecar of {python} serves {parse_address(store)}")
+
+
+spark.add_command(import_)
+spark.add_command(export)

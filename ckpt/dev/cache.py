@@ -3,7 +3,7 @@
 ```
 $CKPT_CACHE, or $XDG_CACHE_HOME/ckpt, or ~/.cache/ckpt
   jars/KIND-HASH/    what Maven fetched for one pom
-  tools/redis/       a Redis unpacked by `ckpt dev install`
+  tools/NAME/        a program unpacked by `ckpt dev install`
   servers/NAME/      configuration, data, logs and server.json of one server
   locks/             never deleted, so that everybody locks the same file
 ```

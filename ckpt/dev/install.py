@@ -1,7 +1,7 @@
-"""Puts on this machine what the servers need, as far as that is allowed; costs nothing where all is there.
+"""Puts on this machine what servers and tests need, as far as that is allowed; costs nothing if all is there.
 
-Redis comes from the system's packages without being installed: they are unpacked into the cache, which needs
-no rights and starts no service. Java and Maven are installed with apt, if that needs no password.
+Redis and Chromium come from the system's packages without being installed: they are unpacked into the cache,
+which needs no rights and starts no service. Java and Maven are installed with apt, if that needs no password.
 """
 
 from __future__ import annotations
@@ -10,16 +10,40 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from ckpt.dev import cache, tools
-from ckpt.dev.kinds import server
-from ckpt.dev.tools import MissingToolError
+from ckpt.dev.kinds import NAMES, server
+from ckpt.dev.tools import MissingToolError, Tool
 
-_REDIS_PACKAGES = ("redis-server", "redis-tools")
+INSTALLABLE = (*NAMES, "chromium")
+"""What can be asked for: what each server needs, and the browser in which tests look at pages."""
+
 _TIMEOUT_S = 900.0
 _AS_OURSELVES = ("-o", "APT::Sandbox::User=root")
 """As root, apt fetches as another user, who could not write into a folder of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unpacking:
+    """Debian packages that are used without being installed."""
+
+    folder: str
+    packages: Sequence[str]
+    found: Callable[[str], Tool | None]
+
+
+_UNPACKED: Mapping[str, _Unpacking] = MappingProxyType(
+    {
+        "redis-server": _Unpacking("redis", ("redis-server", "redis-tools"), tools.unpacked_redis),
+        "chromium-headless-shell": _Unpacking(
+            "chromium", ("chromium-headless-shell",), tools.unpacked_chromium
+        ),
+    }
+)
+"""By the package that is missing."""
 
 
 class _FailedError(Exception):
@@ -27,11 +51,11 @@ class _FailedError(Exception):
 
 
 def install(name: str, *, report: cache.Report = cache.silent) -> None:
-    """Make sure that a server could start now; MissingToolError says what could not be had."""
-    wanted, tried = server(name, cache.folder("servers", name)), set[str]()
+    """Make sure that a server, or Chromium, could start now; MissingToolError says what could not be had."""
+    tried = set[str]()
     while True:
         try:
-            wanted.prepare(report)
+            _prepare(name, report)
         except MissingToolError as missing:
             if missing.package is None or missing.package in tried or shutil.which("apt-get") is None:
                 raise
@@ -39,39 +63,53 @@ def install(name: str, *, report: cache.Report = cache.silent) -> None:
             report(f"installing {missing.package}")
             with cache.locked("apt", report=report):
                 try:
-                    _unpack_redis() if missing.package == "redis-server" else _install(missing.package)
+                    _obtain(missing.package)
                 except _FailedError as error:
                     raise MissingToolError(f"{missing} (tried in vain: {error})", None) from error
         else:
             return
 
 
-def _unpack_redis() -> None:
-    target = cache.folder("tools", "redis")
-    if tools.unpacked_redis(target) is not None:
+def _prepare(name: str, report: cache.Report) -> None:
+    if name == "chromium":
+        tools.chromium()
+    else:
+        server(name, cache.folder("servers", name)).prepare(report)
+
+
+def _obtain(package: str) -> None:
+    if package in _UNPACKED:
+        _unpack(_UNPACKED[package])
+    else:
+        _install(package)
+
+
+def _unpack(wanted: _Unpacking) -> None:
+    target = cache.folder("tools", wanted.folder)
+    if wanted.found(target) is not None:
         return  # another process was faster
     with cache.appearing(target) as filling, tempfile.TemporaryDirectory() as scratch:
         try:
-            _download(scratch, [])
+            _download(wanted.packages, scratch, [])
         except _FailedError:
             # The lists of packages are missing, as in a fresh container, or name packages that are gone.
-            _download(scratch, _fresh_lists(scratch))
+            _download(wanted.packages, scratch, _fresh_lists(scratch))
         packages = [os.path.join(scratch, name) for name in os.listdir(scratch) if name.endswith(".deb")]
         for package in packages:
             _run(["dpkg-deb", "-x", package, filling])
-        unpacked = tools.unpacked_redis(filling)
+        unpacked = wanted.found(filling)
         if unpacked is None:
-            raise _FailedError("the packages hold no redis-server")
+            raise _FailedError(f"the packages hold no {wanted.packages[0]}")
         _run([unpacked.path, "--version"], environment=unpacked.environment)
 
 
-def _download(folder: str, options: Sequence[str]) -> None:
-    """Fetch the packages of Redis, and those that they need and that this machine does not have."""
+def _download(wanted: Sequence[str], folder: str, options: Sequence[str]) -> None:
+    """Fetch packages, and those that they need and that this machine does not have."""
     asked = ["apt-get", *options, "-o", "Debug::NoLocking=1", "-qq", "install", "--print-uris"]
-    needed = _run([*asked, "--no-install-recommends", *_REDIS_PACKAGES])
+    needed = _run([*asked, "--no-install-recommends", *wanted])
     # 'http://…/redis-tools_7.0.15-1_amd64.deb' redis-tools_5%3a7.0.15-1_amd64.deb 991988 SHA256:…
     named = {line.split("' ", 1)[1].partition("_")[0] for line in needed.splitlines() if "' " in line}
-    packages = sorted(named.union(_REDIS_PACKAGES))
+    packages = sorted(named.union(wanted))
     _run(["apt-get", *options, *_AS_OURSELVES, "-qq", "download", *packages], folder=folder)
 
 

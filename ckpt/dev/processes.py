@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -101,6 +102,27 @@ def kill(processes: Sequence[Process]) -> None:
     for process in processes:
         while not process.wait(60.0):
             process.signal(signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[Process]:
+    """The processes that this one has started, and those that they have, as far as their parents live."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                children.setdefault(int(_fields(f"/proc/{entry}/stat")[1]), []).append(int(entry))
+    found, boot = [pid], _boot()
+    for parent in found:
+        found += children.get(parent, [])
+    return [Process(child, _started_ticks(child), boot) for child in found[1:]]
+
+
+def kill_tree(child: subprocess.Popen[Any]) -> None:
+    """End a child of this process and all that it has started, as when a machine fails; none is left then."""
+    tree = descendants(child.pid)
+    child.kill()
+    kill(tree)
+    child.wait()
 
 
 def freeze(processes: Sequence[Process]) -> None:

@@ -1,4 +1,4 @@
-"""Finds what servers need from the system; what is missing is one line with the command to install it."""
+"""Finds what servers and tests need from the system; what is missing is one line with what to install."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRINTED_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class MissingToolError(ConfigError):
-    """A program that a server needs is not there, or does not fit; the message says what to install."""
+    """A program that is needed is not there, or does not fit; the message says what to install."""
 
     def __init__(self, message: str, package: str | None) -> None:
         super().__init__(message)
@@ -50,9 +50,35 @@ def redis_server() -> Tool:
     )
 
 
+def chromium() -> Tool:
+    """A Chromium that shows pages without a screen: the system's, or the one `ckpt dev install` unpacked."""
+    for name in ("chromium", "chromium-headless-shell", "google-chrome"):
+        found = shutil.which(name)
+        # a snap sees neither our temporary files nor our pipes
+        if found is not None and os.path.basename(os.path.realpath(found)) != "snap":
+            return Tool(found)
+    unpacked = unpacked_chromium(cache.folder("tools", "chromium"))
+    if unpacked is not None:
+        return unpacked
+    raise MissingToolError(
+        "chromium is missing, in which tests look at pages; install it: sudo apt-get install "
+        "chromium-headless-shell (or: ckpt dev install chromium)",
+        "chromium-headless-shell",
+    )
+
+
 def unpacked_redis(root: str) -> Tool | None:
     """The `redis-server` below a folder into which Debian packages were unpacked."""
-    path = os.path.join(root, "usr", "bin", "redis-server")
+    return _unpacked(root, "usr", "bin", "redis-server")
+
+
+def unpacked_chromium(root: str) -> Tool | None:
+    """The Chromium below such a folder; the command in `usr/bin` would start the system's."""
+    return _unpacked(root, "usr", "lib", "chromium", "chromium-headless-shell")
+
+
+def _unpacked(root: str, *parts: str) -> Tool | None:
+    path = os.path.join(root, *parts)
     if not os.path.exists(path):
         return None
     libraries = sorted({os.path.dirname(lib) for lib in glob.glob(f"{root}/**/lib*.so*", recursive=True)})
@@ -73,6 +99,23 @@ def java(needed_by: str, least: int, most: int | None = None) -> str:
         f"{needed_by} needs Java {wanted}{', but ' if rejected else ''}{', '.join(rejected)}; "
         f"install it: sudo apt-get install {_JAVA_PACKAGE} (or set JAVA_HOME)",
         _JAVA_PACKAGE,
+    )
+
+
+def require_java_of_the_environment(needed_by: str, least: int) -> None:
+    """The Java that a program finds which looks at JAVA_HOME and the PATH only is recent enough."""
+    home = os.environ.get("JAVA_HOME")
+    path = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    version = _java_version(path) if path and os.access(path, os.X_OK) else None
+    if version is not None and version >= least:
+        return
+    found = "there is none" if path is None else f"{path} is {f'Java {version}' if version else 'no Java'}"
+    # Either the system has one that would do, or this says how to get it.
+    fitting = os.path.dirname(os.path.dirname(os.path.realpath(java(needed_by, least))))
+    raise MissingToolError(
+        f"{needed_by} starts the Java of JAVA_HOME or the PATH and needs {least} or later, but {found}; "
+        f"set JAVA_HOME={fitting}",
+        None,
     )
 
 

@@ -1,4 +1,4 @@
-"""`demo`: killed in the middle, exact at the end, and honest if it is not."""
+"""`demo` without Spark: killed in the middle, exact at the end, and honest if it is not."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ckpt.cli.demonstrate
-from ckpt.demo import Outcome, Report, count, stream
+import ckpt.spark.demo
+from ckpt.demo import plain
+from ckpt.demo.plain import Outcome, Report, count
+from ckpt.demo.words import counts, stream
+from ckpt.errors import ConfigError
 
 Run = Callable[..., Result]
 
@@ -37,7 +40,7 @@ def test_the_stream_is_skewed() -> None:
 
 
 def test_killed_and_exact(run_json: Callable[..., list[Any]]) -> None:
-    [shown] = run_json("demo", "--events", "30000", "--seed", "3")
+    [shown] = run_json("demo", "--without-spark", "--events", "30000", "--seed", "3")
     assert shown["exact"] is True
     assert shown["wrong_words"] == 0
     assert 15_000 <= shown["killed_at"] < 30_000
@@ -46,24 +49,39 @@ def test_killed_and_exact(run_json: Callable[..., list[Any]]) -> None:
 
 
 def test_the_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ckpt.cli.demonstrate, "run", lambda *_, **__: EXACT)
-    shown = run("demo").stdout
+    monkeypatch.setattr(plain, "run", lambda *_, **__: EXACT)
+    shown = run("demo", "--without-spark").stdout
     assert "every word counted exactly once" in shown
     assert "exact: 2 of 2 words" in shown
 
 
 def test_a_wrong_count_is_shown_and_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ckpt.cli.demonstrate, "run", lambda *_, **__: replace(EXACT, wrong=("or",)))
-    shown = run("demo", code=1).stdout
+    monkeypatch.setattr(plain, "run", lambda *_, **__: replace(EXACT, wrong=("or",)))
+    shown = run("demo", "--without-spark", code=1).stdout
     assert "WRONG COUNTS" in shown
     assert "wrong: or" in shown
 
 
+def test_where_spark_is_missing_it_says_so_and_counts_without(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> str:
+        raise ConfigError("pyspark is not installed; install it with: pip install 'ckpt[spark]'")
+
+    monkeypatch.setattr(ckpt.spark.demo, "require_spark", missing)
+    monkeypatch.setattr(plain, "run", lambda *_, **__: EXACT)
+    shown = run("demo")
+    assert shown.stderr.splitlines() == [
+        "without Spark, because pyspark is not installed; install it with: pip install 'ckpt[spark]'"
+    ]
+    assert "exact: 2 of 2 words" in shown.stdout
+
+
 def test_a_given_address_keeps_the_checkpoints(run: Run, tmp_path: Path) -> None:
     address = f"log://{tmp_path}/demo"
-    run("demo", "--events", "10000", "--address", address)
+    run("demo", "--without-spark", "--events", "10000", "--address", address)
     assert run("ls", address).stdout == "ckpt-demo-position\nckpt-demo-words\nckpt.hot\n"
-    refused = run("demo", "--events", "10000", "--address", address, code=2).stderr
+    refused = run("demo", "--without-spark", "--events", "10000", "--address", address, code=2).stderr
     assert "of an earlier demo" in refused
 
 
@@ -71,7 +89,7 @@ def test_a_given_address_keeps_the_checkpoints(run: Run, tmp_path: Path) -> None
     ("address", "says"), [("memory://", "does not outlive a process"), ("lgo:///x", "did you mean 'log'")]
 )
 def test_wrong_addresses(run: Run, address: str, says: str) -> None:
-    assert says in run("demo", "--address", address, code=2).stderr
+    assert says in run("demo", "--without-spark", "--address", address, code=2).stderr
 
 
 def test_a_worker_that_stops_between_barriers_is_continued_exactly(tmp_path: Path) -> None:
@@ -91,4 +109,4 @@ def test_a_worker_that_stops_between_barriers_is_continued_exactly(tmp_path: Pat
     count(address, 5, 12_000, seen.append)
     assert seen[0].offset == 0
     assert seen[-1].skipped > 0
-    assert ckpt.demo._counts(address) == Counter(word for block in stream(5, 0, 12_000) for word in block)
+    assert plain._counts(address) == counts(5, 12_000)

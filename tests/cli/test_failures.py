@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from click.testing import Result
 
 import ckpt
 from ckpt.cli import main
+from ckpt.dev import processes
 
 Run = Callable[..., Result]
 
@@ -77,7 +79,7 @@ class TestAddresses:
         (["cat", "STORE", "words", "bee"], "no key b'bee' in namespace 'words'"),
         (["cat", "STORE", "words", "hex:f"], "a key is text, hex:"),
         (["cat", "STORE", "words", "base64:!"], "a key is text, hex:"),
-        (["cat", "STORE", "words"], "Missing argument 'KEY'"),
+        (["cat", "STORE"], "Missing argument 'NAMESPACE'"),
         (["cat", "STORE", "words", "be", "--version", "1"], "is plain"),
         (["cat", "STORE", "store", "k", "--version", "9"], "version 9 does not exist; the newest is 2"),
         (["cat", "STORE", "store", "k", "--commit", "third"], "commit 'third' does not exist"),
@@ -175,3 +177,48 @@ class TestProcesses:
         _, stderr = listing.communicate()
         assert listing.returncode == 130
         assert b"Traceback" not in stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["demo", "--without-spark", "--events", "5000000"],
+        ["demo"],
+        ["bench", "spark", "batches", "--quick"],
+    ],
+    ids=" ".join,
+)
+def test_told_to_end_it_leaves_nothing_behind(
+    tmp_path: Path, command: list[str], number: signal.Signals
+) -> None:
+    if "--without-spark" not in command:
+        pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "ckpt", *command],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=functools.partial(signal.signal, number, signal.SIG_DFL),
+    )
+    while running.poll() is None and not processes.descendants(running.pid):
+        time.sleep(0.05)  # until it has started what it is to end
+    started = processes.descendants(running.pid)
+    running.send_signal(number)
+    running.send_signal(number)  # as `timeout` does
+    _, stderr = running.communicate()
+    assert (running.returncode, stderr) == (128 + number, "")
+    assert not any(process.alive for process in started)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_command_does_not_wait_for_the_imports_of_others() -> None:
+    """A query waits for `ckpt serve`; what only other commands need would be part of that."""
+    script = (
+        "import sys; from ckpt.cli import main; assert main.get_command(None, 'serve') is not None; "
+        "print([name for name in ('rich', 'ckpt.spark', 'ckpt.demo', 'ckpt.dev') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,37 @@ esac""",
         root = cache.folder("tools", "redis")
         assert found.path == f"{root}/usr/bin/redis-server"
         assert f"{root}/usr/lib/x" in found.environment["LD_LIBRARY_PATH"].split(":")
+
+    def test_a_browser_is_unpacked_with_its_libraries(
+        self, empty_cache: Path, programs: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        for name in ("sh", "mkdir", "touch", "chmod"):
+            (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        with pytest.raises(
+            MissingToolError, match=r"chromium is missing, .* \(or: ckpt dev install chromium\)"
+        ):
+            tools.chromium()
+        programs("apt-get", "case $* in *download*) touch chromium-headless-shell.deb;; esac")
+        programs(
+            "dpkg-deb",
+            """mkdir -p $3/usr/lib/chromium; touch $3/usr/lib/chromium/libx.so
+printf '#!/bin/sh\\necho v=1' > $3/usr/lib/chromium/chromium-headless-shell
+chmod +x $3/usr/lib/chromium/chromium-headless-shell""",
+        )
+        install("chromium")
+        folder = cache.folder("tools", "chromium", "usr", "lib", "chromium")
+        found = tools.chromium()
+        assert found.path == f"{folder}/chromium-headless-shell"
+        assert folder in found.environment["LD_LIBRARY_PATH"].split(":")
+
+    def test_a_browser_that_sees_none_of_our_files_does_not_count(
+        self, empty_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "snap").touch(0o755)
+        (tmp_path / "chromium").symlink_to(tmp_path / "snap")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(MissingToolError, match="chromium is missing"):
+            tools.chromium()
+        (tmp_path / "chromium-headless-shell").touch(0o755)
+        assert tools.chromium().path == str(tmp_path / "chromium-headless-shell")

@@ -30,7 +30,10 @@ def make(folder: Path, *args: str, path: str = os.environ["PATH"]) -> subprocess
 def test_help_lists_the_targets(checkout: Path) -> None:
     done = make(checkout)
     listed = [line.split()[1] for line in done.stdout.splitlines()]
-    assert listed == ["help", "demo", "test", "lint", "format", "bench", "crash", "clean"]
+    assert listed == [
+        *("help", "demo", "test", "spark", "spark-suites", "lint"),
+        *("format", "bench", "crash", "wheel", "clean"),
+    ]
     assert not (checkout / ".venv").exists()
 
 

@@ -1,5 +1,7 @@
 """A word count that is killed with `kill -9` and ends with every count exact; also a pattern to copy.
 
+It runs on a SafeKeeper, without Spark.
+
 What makes it exact is in the state. The state of a word is its count and the offset of the last event that
 it counts, so count and offset become durable together. Checkpoints of different words are written at
 different times, so after a crash each word is as new as its own checkpoint. The *safe position* is an offset
@@ -11,8 +13,6 @@ offset     0 ················ safe position ··········
 "be"       counted ──────────────────────────▶ offset 61     skips up to 61, counts the rest again
 "or"       counted ─────────▶ offset 44                      counts everything after the safe position
 ```
-
-The stream is a function of seed and offset, as a partition of a durable message log would be.
 """
 
 from __future__ import annotations
@@ -26,19 +26,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
+from ckpt.demo.words import BLOCK, counts, stream
 from ckpt.envelope import ValueCodec
 from ckpt.errors import ConfigError
 from ckpt.registry import open_backend
 from ckpt.safekeeper import SafeKeeper
 
 WORDS, POSITION = "ckpt-demo-words", "ckpt-demo-position"
-_VOCABULARY = 2000
-_SKEW = 1.1
-_BLOCK = 1000
-"""Events per generated block; also how often a worker reports its offset."""
-_BARRIER = 10 * _BLOCK
+_BARRIER = 10 * BLOCK
 """Events between two barriers that move the safe position."""
 MIN_EVENTS = _BARRIER
 
@@ -74,25 +70,6 @@ class Outcome:
     def exact(self) -> bool:
         """Every count is what it would have been without the crash."""
         return not self.wrong
-
-
-def stream(seed: int, start: int, stop: int) -> Iterator[list[str]]:
-    """The words with offsets from `start` to `stop`, in blocks; the same for the same seed, from any start.
-
-    Examples
-    --------
-    >>> whole = [word for block in stream(7, 0, 3000) for word in block]
-    >>> [word for block in stream(7, 1500, 3000) for word in block] == whole[1500:]
-    True
-    """
-    names = np.array([_word(rank) for rank in range(_VOCABULARY)], dtype=object)
-    weights = 1.0 / np.arange(1, _VOCABULARY + 1) ** _SKEW
-    cumulative = np.cumsum(weights / weights.sum())
-    for block in range(start // _BLOCK, -(-stop // _BLOCK)):
-        drawn = np.random.default_rng([seed, block]).random(_BLOCK)
-        ranks = np.minimum(np.searchsorted(cumulative, drawn), _VOCABULARY - 1)
-        first = block * _BLOCK
-        yield names[ranks[max(start - first, 0) : stop - first]].tolist()
 
 
 def count(address: str, seed: int, events: int, report: Callable[[Report], None]) -> None:
@@ -133,8 +110,8 @@ def run(
     _require_room(address)
     killed_at = 0
     # Well after a barrier, so that there is something to replay and something to skip.
-    kill_at = events // 2 // _BARRIER * _BARRIER + 6 * _BLOCK
-    with _Worker(address, seed, events, hold_at=kill_at + _BLOCK) as first:
+    kill_at = events // 2 // _BARRIER * _BARRIER + 6 * BLOCK
+    with _Worker(address, seed, events, hold_at=kill_at + BLOCK) as first:
         for report in first.reports():
             on_report(report)
             killed_at = report.offset
@@ -150,7 +127,7 @@ def run(
             skipped = report.skipped
             on_report(report)
         second.require_success()
-    expected = Counter(word for block in stream(seed, 0, events) for word in block)
+    expected = counts(seed, events)
     counted = _counts(address)
     differing = {word for word in expected | counted if expected[word] != counted[word]}
     return Outcome(
@@ -193,7 +170,7 @@ class _Worker:
         # At `hold_at` it waits, so that it cannot finish before it is killed, however busy the machine is.
         arguments = [address, str(seed), str(events), str(hold_at or 0)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ckpt.demo", *arguments],
+            [sys.executable, "-m", "ckpt.demo.plain", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,  # Ctrl-C is for the parent, which ends its worker
@@ -233,13 +210,6 @@ def _work(address: str, seed: int, events: int, hold_at: int) -> None:
             os.read(0, 1)
 
     count(address, seed, events, report)
-
-
-def _word(rank: int) -> str:
-    """A pronounceable name, different for every rank below 4900."""
-    syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-    scattered = rank * 1931 % 4900
-    return syllables[scattered % 70] + syllables[scattered // 70]
 
 
 if __name__ == "__main__":
