@@ -22,8 +22,10 @@ class CkptExtensions extends (SparkSessionExtensions => Unit) {
 /** Puts in the place of Spark's operators those that accept this provider, where this provider is the one in use. */
 object AcceptProvider extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
-    if (conf.stateStoreProviderClass != classOf[CkptStateStoreProvider].getName) plan
-    else plan.transformUp {
+    if (conf.stateStoreProviderClass != classOf[CkptStateStoreProvider].getName) {
+      KeptElsewhere.look(plan, conf)
+      plan
+    } else plan.transformUp {
       case node: TransformWithStateExec => new CkptTransformWithStateExec(node)
       case node: TransformWithStateInPySparkExec => new CkptTransformWithStateInPySparkExec(node)
     }

@@ -1,0 +1,55 @@
+"""A query that goes on with the provider of its checkpoint says so: whoever has switched would wonder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def warnings(spark: SparkSession) -> Iterator[Any]:
+    """Says what the session has warned of about state that is kept elsewhere."""
+    jvm = spark._jvm
+    logging = jvm.org.apache.logging.log4j
+    written = jvm.java.io.StringWriter()
+    appender = logging.core.appender.WriterAppender.newBuilder().setName("kept").setTarget(written).build()
+    appender.start()
+    logger = logging.LogManager.getContext(False).getLogger("ckpt.spark.KeptElsewhere")
+    before = logger.getLevel()
+    logger.addAppender(appender)
+    logging.core.config.Configurator.setLevel(logger.getName(), logging.Level.WARN)
+    yield lambda: written.toString().splitlines()
+    logger.removeAppender(appender)
+    logging.core.config.Configurator.setLevel(logger.getName(), before)
+
+
+def test_a_checkpoint_that_was_not_moved_is_named_with_what_to_do(
+    keepers: Any, stream: Any, warnings: Any
+) -> None:
+    counts = stream.stream().groupBy("word").count()
+    keepers.use("default")
+    stream.files(0)
+    stream.run(counts, "update")
+    keepers.use("ckpt")
+    before = len(warnings())
+    stream.files(1, 2)
+    stream.run(counts, "update")
+    (said,) = warnings()[before:]  # of two batches
+    assert "HDFSBackedStateStoreProvider, not in ckpt" in said
+    assert f"ckpt spark import file:{stream.checkpoint} ADDRESS" in said
+
+
+def test_a_query_on_ckpt_and_one_without_state_say_nothing(keepers: Any, stream: Any, warnings: Any) -> None:
+    stream.files(0)
+    stream.run(stream.stream().groupBy("word").count(), "update")
+    keepers.use("default")
+    stream.checkpoint += "-of-another"
+    stream.run(stream.stream().select("word"), "append")
+    assert warnings() == []
