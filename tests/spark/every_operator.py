@@ -44,6 +44,10 @@ def main(folder: str, address: str, first: str) -> None:
 
 
 def run(spark: SparkSession, folder: str, operator: Operator) -> None:
+    if operator.by_clock:
+        spark = spark.newSession()
+        spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+
     def stream(name: str) -> DataFrame:
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
         return reader.json(f"{folder}/{name}")

@@ -18,7 +18,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from ckpt.spark.jar import built_jar
-from tests.spark.processors import CLOSING_MS, Tally, TallyOfFrames
+from tests.spark.processors import CLOSING_MS, LastingTally, Tally, TallyOfFrames
 
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 SCHEMA = "id long, word string, amount long, at timestamp"
@@ -66,6 +66,8 @@ class Operator:
     """The same as a batch, where the query itself cannot be one."""
     only_number: bool = False
     """Which rows it puts out is not certain, only how many."""
+    by_clock: bool = False
+    """Spark begins one batch after the other, with data or without, unless it is told not to."""
 
     def expected(self, rows: DataFrame, right: DataFrame) -> Counter[Any]:
         """What a batch makes of the rows."""
@@ -178,6 +180,10 @@ def _transform_in_pandas(rows: DataFrame, _: DataFrame) -> DataFrame:
     return grouped.transformWithStateInPandas(TallyOfFrames(), Tally.OUTPUT, "Update", "eventTime")
 
 
+def _transform_with_ttl(rows: DataFrame, _: DataFrame) -> DataFrame:
+    return rows.groupBy("word").transformWithState(LastingTally(), Tally.OUTPUT, "Update", "processingTime")
+
+
 def _in_scala(call: str) -> Query:
     """One of `Operators.scala`, which is compiled as the provider is."""
 
@@ -204,6 +210,10 @@ def _tallied_in_a_batch(rows: DataFrame, _: DataFrame) -> DataFrame:
     )
 
 
+def _never_closed(rows: DataFrame, right: DataFrame) -> DataFrame:
+    return _tallied_in_a_batch(rows, right).withColumn("closed", fn.lit(False))
+
+
 OPERATORS = {
     operator.name: operator
     for operator in (
@@ -227,6 +237,7 @@ OPERATORS = {
         Operator("apply-in-pandas-with-state", "update", _apply_in_pandas, _counted_in_a_batch),
         Operator("transform-with-state", "update", _transform, _tallied_in_a_batch),
         Operator("transform-with-state-in-pandas", "update", _transform_in_pandas, _tallied_in_a_batch),
+        Operator("transform-with-state-and-ttl", "update", _transform_with_ttl, _never_closed, by_clock=True),
         Operator(
             "transform-with-state-in-scala", "update", _in_scala("transformWithState"), _tallied_in_a_batch
         ),

@@ -28,12 +28,13 @@ class Tally(StatefulProcessor):
     """
 
     OUTPUT = "word string, n long, sum long, ids long, closed boolean"
+    LIVES_MS: int | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.handle = handle
-        self.number = handle.getValueState("number", "n long")
-        self.amounts = handle.getListState("amounts", "amount long")
-        self.ids = handle.getMapState("ids", "id long", "n long")
+        self.number = handle.getValueState("number", "n long", self.LIVES_MS)
+        self.amounts = handle.getListState("amounts", "amount long", self.LIVES_MS)
+        self.ids = handle.getMapState("ids", "id long", "n long", self.LIVES_MS)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
         (n,) = self.number.get() if self.number.exists() else (0,)
@@ -55,6 +56,21 @@ class Tally(StatefulProcessor):
         (n,) = self.number.get()
         total = sum(amount for (amount,) in self.amounts.get())
         return Row(word=key[0], n=n, sum=total, ids=sum(1 for _ in self.ids.iterator()), closed=closed)
+
+
+class LastingTally(Tally):
+    """The same with a time to live that outlasts the test, beside a value whose time is always over."""
+
+    LIVES_MS = DAY_MS
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
+        self.gone = handle.getValueState("gone", "n long", AT_ONCE_MS)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        assert not self.gone.exists()
+        yield from super().handleInputRows(key, rows, timerValues)
+        self.gone.update((1,))
 
 
 class Ledger(StatefulProcessor):

@@ -57,7 +57,7 @@ def put_out(folder: Path, operator: str) -> list[list[Row]]:
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # four drivers with seventeen queries: long on a busy machine
+@pytest.mark.timeout(1800)  # four drivers with eighteen queries: long on a busy machine
 def test_queries_that_are_killed_go_on_where_they_were(tmp_path: Path, stream_of: Any) -> None:
     rows, right = stream_of("rows", SCHEMA), stream_of("right", SCHEMA)
     for file in (*map(rows_of, range(FILES)), LAST):
