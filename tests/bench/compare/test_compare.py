@@ -35,7 +35,7 @@ def test_every_case_has_a_row_for_each_of_its_stores(rows: Rows) -> None:
         assert row["baseline"] == "log"
         assert 0 < row["q1"] <= row["ratio"] <= row["q3"]
         assert row["ops_per_s"] > 0
-        assert row["rounds"] == 2
+        assert row["rounds"] in (1, 2), "one if a busy machine used up the time of a case"
         assert row["seed"] == 7
         assert (row["store"] != "log") or row["ratio"] == 1.0
 
