@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -113,27 +109,8 @@ def test_a_store_that_fails_is_named_and_sets_the_exit_code(growth: Run, tmp_pat
     )
 
 
-def test_ctrl_c_ends_with_the_results_so_far(tmp_path: Path) -> None:
-    arguments = ["--quick", "--keys", "300,1e3", "--store", "log", "--folder", str(tmp_path)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ckpt", "bench", "growth", "--json", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-        # A shell that started these tests in the background has them ignore Ctrl-C.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("1,000 keys: fill"):
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-            break
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    finished = [json.loads(line) for line in out.splitlines()]
+def test_ctrl_c_ends_with_the_results_so_far(interrupted: Any, tmp_path: Path) -> None:
+    small = ["--quick", "--keys", "300,1e3", "--store", "log", "--folder", str(tmp_path)]
+    finished = interrupted("1,000 keys: fill", "growth", "--json", *small)
     assert {row["operation"] for row in finished if row["keys"] == 300} == set(OPERATIONS)
-    assert "interrupted; these are the results so far" in err
-    assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
