@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -184,6 +186,13 @@ def test_without_a_wish_every_case_without_a_server_is_played_at_its_own_size() 
     ]
     assert {match.case.name: match.sizes.keys for match in played}["open"] == 5_000_000
     assert all(match.baseline == "log" for match in played)
+
+
+def test_the_docs_name_every_case() -> None:
+    page = (Path(__file__).parents[3] / "docs/performance.md").read_text(encoding="utf-8")
+    table = page.partition("| case | what a round does |")[2].partition("\n\n")[0]
+    named = [name for line in table.splitlines() for name in re.findall(r"`(\S+)`", line.split(" | ")[0])]
+    assert named == list(CASES)
 
 
 def test_bars_are_for_stores_that_take_part() -> None:
