@@ -108,7 +108,7 @@ class MsgpackSerializer:
         except Exception as error:
             # the text of the error may quote a value; its traceback stays with the cause
             raise SerializationError(f"the bytes are not valid msgpack ({type(error).__name__})") from error
-        return self.as_typed(state) if typed else state
+        return state if self._typed is None or not typed else self._typed.raised(state)
 
     def as_typed(self, plain: Any) -> Any:
         """As the state type, if there is one."""
