@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import zstandard
-from xxhash import xxh3_64_digest, xxh3_64_intdigest
+from xxhash import xxh3_64_digest
 
 from ckpt.errors import ConfigError, CorruptRecordError, SerializationError, shown_key
 from ckpt.keyring import Keyring
@@ -156,7 +156,7 @@ class ValueCodec:
                 f"{self._max_state_bytes}; split it into several keys"
             )
         data = self._header + body if self._plain else self._encode_body(body, namespace, key)
-        return data + xxh3_64_intdigest(data).to_bytes(8, "little")
+        return data + xxh3_64_digest(data)[::-1]
 
     def _encode_body(self, body: bytes, namespace: str, key: bytes) -> bytes:
         flags = 0
