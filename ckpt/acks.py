@@ -122,8 +122,10 @@ class Ack(Future[None]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the save is durable or has failed; whether it is."""
+        if self._state == _FINISHED:  # for good: no lock is needed to see that
+            return True
         with self._condition:
-            if self._state == _FINISHED:
+            if self._is_finished():
                 return True
             self._condition.waits_begun += 1
             # the condition is shared: a wake-up may belong to another save
@@ -137,9 +139,12 @@ class Ack(Future[None]):
 
         Returns whether callbacks were added, for the caller to run once it has let the condition go.
         """
-        self._exception = error
+        if error is not None:
+            self._exception = error
+        if self.entry is not None:
+            self.entry = None
+        self.payload = None
         self._state = _FINISHED
-        self.payload = self.entry = None
         if not self._watched:
             return False
         for waiter in self._waiters:
@@ -155,13 +160,13 @@ class Ack(Future[None]):
 
 
 def settle_all(
-    condition: AckCondition, outcomes: Iterable[tuple[object, Ack, BaseException | None]]
+    condition: AckCondition, outcomes: Iterable[tuple[object, Iterable[Ack], BaseException | None]]
 ) -> list[Ack]:
-    """Resolve a batch of (whatever, acknowledgement, error) under one lock with one wake-up.
+    """Resolve groups of (whatever, acknowledgements, their error) under one lock with one wake-up.
 
     Returns those whose callbacks are to be run.
     """
     with condition:
-        called = [ack for _, ack, error in outcomes if ack.settle(error)]
+        called = [ack for _, acks, error in outcomes for ack in acks if ack.settle(error)]
         condition.notify_all()
     return called

@@ -46,6 +46,12 @@ class Capabilities:
     """`scan` yields keys in ascending order of their bytes."""
     detects_corruption: bool
     """A changed byte in the store is reported as CorruptRecordError when it is read."""
+    reads_in_process: bool = False
+    """`get_many` of a plain namespace reads memory, its own or that of mapped files, and waits for nobody.
+
+    A timeout could not interrupt that: who waits for a page holds the interpreter. So a SafeKeeper asks such
+    a backend on the caller's thread, where it asks others on a thread that it can leave behind.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class Breaker:
         self._in_a_row = 0
         self._opened_s = 0.0
         self.times_opened = 0
+        self.untroubled = True
+        """Closed, and the last call succeeded: `allows` would say yes and `succeeded` would change nothing.
+
+        Whoever sees it may leave out both, and with them two locks for each call to a healthy store.
+        """
 
     @property
     def state(self) -> BreakerState:
@@ -83,6 +88,7 @@ class Breaker:
         with self._lock:
             self._in_a_row = 0
             self._state = BreakerState.CLOSED
+            self.untroubled = True
 
     def failed(self, *, counts: bool = True) -> None:
         """The store did not answer. With `counts=False` that says something only of a half-open breaker.
@@ -91,9 +97,11 @@ class Breaker:
         """
         with self._lock:
             self._in_a_row += counts
+            self.untroubled = self._state is BreakerState.CLOSED and not self._in_a_row
             if self._state is BreakerState.HALF_OPEN or (
                 self._state is BreakerState.CLOSED and self._in_a_row >= self._limit
             ):
                 self._state = BreakerState.OPEN
+                self.untroubled = False
                 self._opened_s = self._clock()
                 self.times_opened += 1

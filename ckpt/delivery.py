@@ -21,7 +21,8 @@ from ckpt.lanes import Lane
 log = logging.getLogger("ckpt")
 
 ArgumentT = TypeVar("ArgumentT")
-Outcome = tuple[Lane, Ack, BaseException | None]
+Outcome = tuple[Lane, list[Ack], BaseException | None]
+"""Saves that ended alike, in one tuple: one for each would be as many objects as there are saves."""
 
 
 class Deliveries:
@@ -51,10 +52,11 @@ class Deliveries:
                 for callback in ack.callbacks():
                     self._call("a callback of the future", callback, ack, ack.key)
             if self._on_result is not None:
-                for lane, ack, error in outcomes:
-                    result = SaveResult(lane.name, ack.key, error)
-                    for _ in range(ack.saves):
-                        self._call("on_result", self._on_result, result, ack.key)
+                for lane, acks, error in outcomes:
+                    for ack in acks:
+                        result = SaveResult(lane.name, ack.key, error)
+                        for _ in range(ack.saves):
+                            self._call("on_result", self._on_result, result, ack.key)
         finally:
             with self._lock:
                 del self._tickets[ticket]

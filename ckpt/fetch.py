@@ -34,6 +34,11 @@ class Fetcher:
         self._outstanding = 0
         self._closed = False
 
+    @property
+    def has_no_timeout(self) -> bool:
+        """Whether a call without a timeout of its own runs on the caller's thread."""
+        return self._timeout_s is None
+
     def call(self, work: Callable[[], ResultT], *, timeout_s: float | None = None) -> ResultT:
         """What `work` returns or raises; BackendUnavailableError if that takes too long.
 

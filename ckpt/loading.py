@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ckpt.backend import Backend
 from ckpt.breaker import Breaker
@@ -19,34 +20,38 @@ class Loader:
     def __init__(self, backend: Backend, fetcher: Fetcher, breaker: Breaker) -> None:
         self._backend = backend
         self._fetcher = fetcher
+        self._asks_directly = fetcher.has_no_timeout or backend.capabilities.reads_in_process
         self.breaker = breaker
 
-    def fetch(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that exist; BackendUnavailableError if the backend does not say."""
-        return self._fetch(namespace, keys, counts=True)
+    def fetch(self, namespace: str, keys: Sequence[bytes], *, counts: bool = True) -> dict[bytes, bytes]:
+        """The values of those keys that exist; BackendUnavailableError if the backend does not say.
 
-    def _fetch(self, namespace: str, keys: Sequence[bytes], *, counts: bool) -> dict[bytes, bytes]:
-        if not self.breaker.allows():
+        `counts` says whether a failure counts for the circuit breaker; see `Breaker.failed`.
+        """
+        breaker = self.breaker
+        if not (breaker.untroubled or breaker.allows()):
             raise BackendUnavailableError(
                 f"namespace {namespace!r} of {self._backend.address}: loads are off for another "
-                f"{self.breaker.remaining_s():.1f} s because the backend kept failing; try again later"
+                f"{breaker.remaining_s():.1f} s because the backend kept failing; try again later"
             )
-        answered = False
         try:
-            found = self._fetcher.call(lambda: self._backend.get_many(namespace, keys))
-            answered = True
-        except (BackendUnavailableError, OSError) as error:
-            raise BackendUnavailableError(
-                f"namespace {namespace!r} of {self._backend.address} is unavailable: {error}"
-            ) from error
-        except Exception:
-            answered = True  # if not with what was hoped for
-            raise
-        finally:
-            if answered:
-                self.breaker.succeeded()
+            if self._asks_directly:
+                found = self._backend.get_many(namespace, keys)
             else:
-                self.breaker.failed(counts=counts)
+                found = self._fetcher.call(partial(self._backend.get_many, namespace, keys))
+        except BaseException as error:
+            if isinstance(error, BackendUnavailableError | OSError):
+                breaker.failed(counts=counts)
+                raise BackendUnavailableError(
+                    f"namespace {namespace!r} of {self._backend.address} is unavailable: {error}"
+                ) from error
+            if isinstance(error, Exception):
+                breaker.succeeded()  # it answered, if not with what was hoped for
+            else:
+                breaker.failed(counts=counts)
+            raise
+        if not breaker.untroubled:
+            breaker.succeeded()
         return found
 
     def fetch_patiently(
@@ -61,7 +66,7 @@ class Loader:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return self._fetch(namespace, keys, counts=False)
+                return self.fetch(namespace, keys, counts=False)
             except BackendUnavailableError:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:

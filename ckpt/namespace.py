@@ -27,6 +27,8 @@ from ckpt.triggers import TimeTriggers
 KeyT = TypeVar("KeyT", str, bytes)
 
 _USE_DEFAULT: Any = object()
+_UNKNOWN: Any = object()
+"""In the place of a state that is neither in memory nor in the queue: the backend has to say."""
 
 
 def key_bytes(key: str | bytes) -> bytes:
@@ -87,6 +89,7 @@ class Namespace:
         self._loads = loads
         self._hot = HotKeys(options.hot_keys) if options.hot_keys else None
         self._hot_known = False
+        self._waits = options.on_unavailable is OnUnavailable.WAIT
         self._recovery: Recovery | None = None
         self.time_triggers = TimeTriggers(every_s=options.every_s, ttl_s=options.ttl_s, now_s=clock())
 
@@ -169,9 +172,20 @@ class Namespace:
         SerializationError. None of them means that there is no checkpoint.
         """
         raw = key if type(key) is bytes else key_bytes(key)
-        found = self._load([raw])
-        if raw in found:
-            return found[raw]
+        queue = self._queue
+        if not queue.lock.acquire(False):
+            queue.acquire()
+        try:
+            queue.require_open()
+            state = self._look(raw)
+        finally:
+            queue.lock.release()
+        if state is _UNKNOWN:
+            value = self._fetched([raw]).get(raw)
+            if value is not None:
+                return self._decoded(raw, value)
+        elif state is not DELETED:
+            return snapshot(state)
         return snapshot(self.options.default) if default is _USE_DEFAULT else default
 
     def load_many(self, keys: Iterable[KeyT]) -> dict[KeyT, Any]:
@@ -181,34 +195,41 @@ class Namespace:
         return {key: found[raw] for key, raw in raws.items() if raw in found}
 
     def _load(self, raws: list[bytes]) -> dict[bytes, Any]:
-        lane, live = self._lane, self._lane.live
-        known: dict[bytes, Any] = {}
-        unknown: list[bytes] = []
         self._queue.acquire()
         try:
             self._queue.require_open()
-            for raw in raws:
-                entry = live.by_key.get(raw)
-                if entry is not None:
-                    live.touch(raw, entry, self._clock())
-                    known[raw] = entry.state
-                    self._loads["live"] += 1
-                elif (slot := lane.slot(raw)) is not None:
-                    known[raw] = slot.payload
-                    self._loads["queue"] += 1
-                else:
-                    unknown.append(raw)
+            states = {raw: self._look(raw) for raw in raws}
         finally:
             self._queue.lock.release()
-        found = {raw: snapshot(state) for raw, state in known.items() if state is not DELETED}
+        unknown = [raw for raw, state in states.items() if state is _UNKNOWN]
+        found = {
+            raw: snapshot(state)
+            for raw, state in states.items()
+            if state is not _UNKNOWN and state is not DELETED
+        }
         if unknown:
-            found.update(self._decoded(unknown, self._fetched(unknown)))
+            values = self._fetched(unknown)
+            found.update({raw: self._decoded(raw, values[raw]) for raw in unknown if raw in values})
         return found
+
+    def _look(self, raw: bytes) -> Any:
+        """The state in memory or in the queue, DELETED, or _UNKNOWN; the caller holds the lock."""
+        lane = self._lane
+        entry = lane.live.by_key.get(raw)
+        if entry is not None:
+            lane.live.touch(raw, entry, self._clock())
+            self._loads["live"] += 1
+            return entry.state
+        slot = lane.queued.get(raw) or lane.inflight.get(raw)
+        if slot is not None:
+            self._loads["queue"] += 1
+            return slot.payload
+        return _UNKNOWN
 
     def _fetched(self, raws: list[bytes]) -> dict[bytes, bytes]:
         options, lane = self.options, self._lane
         try:
-            if options.on_unavailable is OnUnavailable.WAIT:
+            if self._waits:
                 values = self._loader.fetch_patiently(lane.name, raws, options.wait_s, self._pause)
             else:
                 values = self._loader.fetch(lane.name, raws)
@@ -224,17 +245,15 @@ class Namespace:
                         lane.live.remove(raw)  # came meanwhile, unseen: the next load is to ask again
             return {}
         with self._queue.lock:
-            lane.blind.difference_update(raws)
+            if lane.blind:
+                lane.blind.difference_update(raws)
             self._loads["backend"] += len(values)
             self._loads["missing"] += len(raws) - len(values)
         return values
 
-    def _decoded(self, raws: list[bytes], values: dict[bytes, bytes]) -> dict[bytes, Any]:
-        codec = self._lane.codec
+    def _decoded(self, raw: bytes, value: bytes) -> Any:
         try:
-            return {
-                raw: codec.decode(values[raw], namespace=self.name, key=raw) for raw in raws if raw in values
-            }
+            return self._lane.codec.decode(value, namespace=self.name, key=raw)
         except (CorruptRecordError, SerializationError) as error:
             with self._queue.lock:
                 self._loads["unreadable"] += 1

@@ -129,5 +129,5 @@ class NullNamespace:
 
     def _done(self, key: bytes) -> Ack:
         ack = Ack(_ACKED, key, None, 0.0)
-        settle_all(_ACKED, [(None, ack, None)])
+        settle_all(_ACKED, [(None, [ack], None)])
         return ack

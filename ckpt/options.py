@@ -40,7 +40,11 @@ class KeeperOptions:
     retry_s: float = 30.0
     """How long a write is tried again while the backend is unavailable; 0: never."""
     fetch_timeout_s: float | None = 10.0
-    """How long a load waits for the backend; None: for ever, and without a thread in between."""
+    """How long a load waits for the backend; None: for ever, and without a thread in between.
+
+    A backend that reads in this process (`Capabilities.reads_in_process`) has nobody to wait for: it is asked
+    without that thread, whatever the timeout.
+    """
     fetch_threads: int = 4
     """How many loads ask the backend at the same time."""
     fetch_queue: int = 64

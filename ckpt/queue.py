@@ -96,9 +96,10 @@ class SaveQueue:
                     ack = self._new_slot(lane, key)
                 else:
                     ack.saves += 1
+                    if ack.entry is not None:
+                        ack.entry = None
                     lane.coalesced += 1
                 lane.submitted += 1
-                ack.entry = None
                 ack.payload = payload
                 return ack
         finally:
@@ -172,7 +173,7 @@ class SaveQueue:
     def done(self, key: bytes) -> Ack:
         """An acknowledgement of nothing to do."""
         ack = Ack(self._acked, key, None, 0.0)
-        settle_all(self._acked, [(None, ack, None)])
+        settle_all(self._acked, [(None, [ack], None)])
         return ack
 
     def _puts_off(self, lane: Lane, key: bytes) -> bool:
@@ -244,7 +245,7 @@ class SaveQueue:
             slot.saves += 1
             return slot
         ack = Ack(self._acked, key, None, self._clock())
-        lost.append((lane, ack, None))
+        lost.append((lane, [ack], None))
         return ack
 
     def _new_slot(self, lane: Lane, key: bytes) -> Ack:
@@ -281,7 +282,7 @@ class SaveQueue:
         lane.dropped += 1
         if ack.entry is not None:
             lane.live.failed(key, ack.entry)
-        return lane, ack, lane.dropped_error(key)
+        return lane, [ack], lane.dropped_error(key)
 
     def _refuse(self, lane: Lane, key: bytes, error: CkptError, lost: list[Outcome]) -> Ack:
         ack = Ack(self._acked, key, None, self._clock())
@@ -295,7 +296,7 @@ class SaveQueue:
         entry = lane.live.by_key.get(key)
         if entry is not None:
             lane.live.failed(key, entry)
-        lost.append((lane, ack, error))
+        lost.append((lane, [ack], error))
         return ack
 
     def _remember(self, lane: Lane, key: bytes, error: BaseException) -> None:
@@ -369,16 +370,16 @@ class SaveQueue:
                     # the whole of what was taken, with nothing to keep per key: no loop
                     lane.durable += len(acks)
                     lane.inflight = {}
-                    outcomes += [(lane, ack, None) for ack in acks]
+                    outcomes.append((lane, acks, None))
                     continue
-                for ack in acks:
-                    if lane.inflight.pop(ack.key, None) is None:
-                        continue  # close gave up on it
+                # without those that close gave up on
+                known = [ack for ack in acks if lane.inflight.pop(ack.key, None) is not None]
+                for ack in known:
                     if error is None:
                         self._account_durable(lane, ack)
                     else:
                         self._account_failed(lane, ack, error)
-                    outcomes.append((lane, ack, error))
+                outcomes.append((lane, known, error))
             ticket = self.deliveries.ticket()
         self.deliveries.deliver(outcomes, ticket)
 
@@ -441,9 +442,10 @@ class SaveQueue:
         outcomes: list[Outcome] = []
         with self.lock:
             for lane in lanes:
-                for ack in (*lane.queued.values(), *lane.inflight.values()):
+                pending = [*lane.queued.values(), *lane.inflight.values()]
+                for ack in pending:
                     self._account_failed(lane, ack, error)
-                    outcomes.append((lane, ack, error))
+                outcomes.append((lane, pending, error))
                 lane.queued, lane.inflight = {}, {}
             self._active.clear()
             self.depth = 0

@@ -25,7 +25,7 @@ import numpy as np
 
 from ckpt.config import suggestion
 from ckpt.errors import ConfigError, SerializationError
-from ckpt.extensions import decode_untyped, is_plain, wrap
+from ckpt.extensions import PLAIN_LEAVES, decode_untyped, is_plain, wrap
 
 _PATH = re.compile(r"at `(\$[^`]*)`")
 
@@ -80,7 +80,7 @@ class MsgpackSerializer:
         typed = self._typed
         try:
             plain = state if typed is None else typed.lower(state)
-            if is_plain(plain):
+            if type(plain) in PLAIN_LEAVES or is_plain(plain):
                 try:
                     data = self._encode(plain)
                 except OverflowError:  # an integer beyond 64 bits: the extension types have a form for it
@@ -108,7 +108,7 @@ class MsgpackSerializer:
         except Exception as error:
             # the text of the error may quote a value; its traceback stays with the cause
             raise SerializationError(f"the bytes are not valid msgpack ({type(error).__name__})") from error
-        return self.as_typed(state) if typed else state
+        return state if self._typed is None or not typed else self._typed.raised(state)
 
     def as_typed(self, plain: Any) -> Any:
         """As the state type, if there is one."""

@@ -108,23 +108,25 @@ class Writer(threading.Thread):
         size = 0
         for lane, acks in taken:
             part = _Part(lane)
-            encode, name = lane.codec.encode, lane.name
+            puts, written = part.puts, part.acks
+            encode, name, max_bytes = lane.codec.encode, lane.name, self._max_bytes
             for ack in self._without_overwrites(lane, acks) if lane.blind else acks:
-                key = ack.key
-                if ack.payload is DELETED:
+                key, payload = ack.key, ack.payload
+                if payload is DELETED:
                     part.deletes.append(key)
+                    size += len(key)
                 else:
                     try:
-                        data = part.puts[key] = encode(ack.payload, namespace=name, key=key)
+                        data = puts[key] = encode(payload, namespace=name, key=key)
                     except Exception as error:  # noqa: BLE001 - the future carries it to whoever saved
                         self._queue.settle([(lane, [ack], _serialization_error(lane, key, error))])
                         continue
-                    size += len(data)
-                size += len(key)
-                part.acks.append(ack)
-                if size >= self._max_bytes:
+                    size += len(key) + len(data)
+                written.append(ack)
+                if size >= max_bytes:
                     self._store([*parts, part])
                     parts, part, size = [], _Part(lane), 0
+                    puts, written = part.puts, part.acks
             if part.acks:
                 parts.append(part)
         if parts:

@@ -82,6 +82,7 @@ class MemoryBackend(Backend):
         atomic_put=True,
         ordered_scan=True,
         detects_corruption=False,
+        reads_in_process=True,
     )
 
     def __init__(self, name: str | None = None, *, clock: Callable[[], float] = time.time) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from ckpt.backend import Backend, BackendStats, BadRecord
@@ -26,7 +26,8 @@ class WrappedBackend(Backend):
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
-        self.capabilities = inner.capabilities
+        # whatever `around` does may take its time
+        self.capabilities = replace(inner.capabilities, reads_in_process=False)
         self.address = inner.address
 
     def around(self, method: str, arguments: tuple[Any, ...], call: Callable[[], ResultT]) -> ResultT:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import os
+import socket
 import threading
 
 import pytest
@@ -119,6 +122,23 @@ class LifeConformance(BackendHarness):
         backend.flush()
         backend.flush()
         assert backend.get_many("words", [b"be"]) == {b"be": b"1"}
+
+    def test_reads_in_process_ask_nobody(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+        if not backend.capabilities.reads_in_process:
+            pytest.skip("a read may wait, as declared")
+        backend.put_many("words", {b"be": b"1"})
+        assert backend.get_many("words", [b"be"]) == {b"be": b"1"}  # what is opened once is open now
+
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("get_many asked the system or a server, where a SafeKeeper has no timeout")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(builtins, "open", refuse)
+            for owner, names in ((os, ("open", "read", "pread", "preadv")), (socket, ("socket",))):
+                for name in names:
+                    patched.setattr(owner, name, refuse)
+            found = backend.get_many("words", [b"be", b"or"])
+        assert found == {b"be": b"1"}
 
     # -- time to live ----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ def make(count: int) -> tuple[AckCondition, list[Ack]]:
 def test_states() -> None:
     condition, (good, bad, pending) = make(3)
     error = ValueError("no")
-    settle_all(condition, [(None, good, None), (None, bad, error)])
+    settle_all(condition, [(None, [good], None), (None, [bad], error)])
     assert good.done()
     assert not good.running()
     assert not good.cancelled()
@@ -33,7 +33,7 @@ def test_callbacks_run_once_before_and_after() -> None:
     condition, (ack,) = make(1)
     calls: list[str] = []
     ack.add_done_callback(lambda a: calls.append("before"))
-    for called in settle_all(condition, [(None, ack, None)]):
+    for called in settle_all(condition, [(None, [ack], None)]):
         for callback in called.callbacks():
             callback(called)
     ack.add_done_callback(lambda a: calls.append("after"))
@@ -47,7 +47,7 @@ def test_wait_returns_early(how: str) -> None:
 
     def resolve() -> None:
         entered.wait(5)
-        settle_all(condition, [(None, acks[1], ValueError("no"))])
+        settle_all(condition, [(None, [acks[1]], ValueError("no"))])
 
     thread = threading.Thread(target=resolve)
     thread.start()
@@ -64,7 +64,7 @@ def test_as_completed_in_order_of_completion() -> None:
 
     def resolve() -> None:
         for n in order:
-            settle_all(condition, [(None, acks[n], None)])
+            settle_all(condition, [(None, [acks[n]], None)])
 
     thread = threading.Thread(target=resolve)
     thread.start()

@@ -49,6 +49,7 @@ def test_never_a_call_within_the_pause_and_always_one_after(steps: list[str]) ->
         if step == "wait":
             clock.advance(4)
             continue
+        assert breaker.untroubled == (opened_s is None and in_a_row == 0)
         allowed = breaker.allows()
         assert allowed == (opened_s is None or clock() - opened_s >= 10)
         if not allowed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -257,6 +258,62 @@ def test_without_a_timeout_loads_run_on_the_callers_thread(memory: ckpt.Backend,
     seen: list[threading.Thread] = []
     open_keeper(Watching(memory), fetch_timeout_s=None).namespace("words").load("a")
     assert seen == [threading.current_thread()]
+
+
+class Asked(RecordingBackend):
+    """Notes on which thread each load asked."""
+
+    def __init__(self, inner: ckpt.Backend, *, reads_in_process: bool) -> None:
+        super().__init__(inner)
+        self.capabilities = dataclasses.replace(self.capabilities, reads_in_process=reads_in_process)
+        self.threads: list[threading.Thread] = []
+
+    def get_many(self, *args: Any, **kwargs: Any) -> Any:
+        self.threads.append(threading.current_thread())
+        return super().get_many(*args, **kwargs)
+
+
+def test_only_a_backend_that_reads_in_process_is_asked_on_the_callers_thread(
+    memory: ckpt.Backend, open_keeper: Any
+) -> None:
+    """With the timeout that every keeper has by default."""
+    put(memory, b"a", 1)
+    local, other = Asked(memory, reads_in_process=True), Asked(memory, reads_in_process=False)
+    for backend in (local, other):
+        words = open_keeper(backend).namespace("words")
+        assert words.load("a") == 1
+        assert words.load_many(["a", "b"]) == {"a": 1}
+        memory.release("words")
+    assert local.threads == [threading.current_thread()] * 2
+    assert len(other.threads) == 2
+    assert threading.current_thread() not in other.threads
+
+
+def test_a_backend_that_reads_in_process_may_fail_all_the_same(
+    faulty: FaultyBackend, clock: ManualClock, open_keeper: Any
+) -> None:
+    faulty.capabilities = dataclasses.replace(faulty.capabilities, reads_in_process=True)
+    put(faulty.inner, b"a", 1)
+    keeper = open_keeper(faulty, clock=clock, breaker_failures=2)
+    words = keeper.namespace("words")
+    for error in (OSError("disk"), DOWN):
+        faulty.fail(error, methods=["get_many"], times=1)
+        with pytest.raises(ckpt.BackendUnavailableError, match="is unavailable"):
+            words.load("a")
+    with pytest.raises(ckpt.BackendUnavailableError, match="loads are off"):
+        words.load("a")
+    clock.advance(keeper.options.breaker_pause_s)
+    faulty.fail(ckpt.CorruptRecordError("bad"), methods=["get_many"], times=1)
+    with pytest.raises(ckpt.CorruptRecordError):
+        words.load("a")  # an answer: the breaker closes
+    assert keeper.metrics()["breaker"] == {"state": "closed", "opened": 1}
+    assert words.load("a") == 1
+    assert keeper.metrics()["loads"]["unavailable"] == 3
+
+
+def test_whoever_wraps_a_backend_may_take_time(memory: ckpt.Backend) -> None:
+    assert memory.capabilities.reads_in_process
+    assert not SlowBackend(memory).capabilities.reads_in_process
 
 
 def test_the_breaker_opens_and_closes_again(

@@ -37,6 +37,8 @@ class Row:
     network: str
     keys: int
     seed: int
+    written: float | None = None
+    """Records that became durable in a round, where stores need not write the same number."""
 
 
 def rows_of(outcome: Outcome, seed: int, given: Mapping[str, str]) -> list[Row]:
@@ -65,6 +67,7 @@ def rows_of(outcome: Outcome, seed: int, given: Mapping[str, str]) -> list[Row]:
                 network=network(standing.store, given),
                 keys=outcome.sizes.keys,
                 seed=seed,
+                written=standing.written(),
             )
         )
     return found
@@ -96,6 +99,7 @@ def as_page(outcomes: Sequence[Outcome], rows: Sequence[Row], seed: int) -> str:
 def _section(outcome: Outcome, rows: Sequence[Row]) -> Section:
     case = outcome.case
     on_servers = any(row.network != "none" for row in rows)
+    counted = any(row.written is not None for row in rows)
     marks = [
         Bar(row.store, row.ratio, _spread(row), row.q1, row.q3) for row in rows if row.store != row.baseline
     ]
@@ -103,7 +107,11 @@ def _section(outcome: Outcome, rows: Sequence[Row]) -> Section:
         case.name,
         f"{case.about[0].upper()}{case.about[1:]}. {outcome.sizes.keys:,} keys; baseline {outcome.baseline}.",
         bars(f"Throughput of {outcome.baseline} over that of each store", marks),
-        ["store", "ops/s", "ratio", "quartiles", "rounds", "bar", "", *_place_header(on_servers)],
+        [
+            *("store", "ops/s", "ratio", "quartiles", "rounds", "bar", ""),
+            *(["written"] if counted else []),
+            *_place_header(on_servers),
+        ],
         [
             [
                 row.store,
@@ -113,6 +121,7 @@ def _section(outcome: Outcome, rows: Sequence[Row]) -> Section:
                 str(row.rounds),
                 "-" if row.bar is None else f"{row.bar:g}",
                 _verdict(row),
+                *(["-" if row.written is None else f"{row.written:,.0f}"] if counted else []),
                 *_place(row, on_servers),
             ]
             for row in rows

@@ -55,6 +55,12 @@ class Standing:
         turns = [self.turns[number] for number in measured(sorted(self.turns))]
         return statistics.median(turn.operations / turn.seconds for turn in turns)
 
+    def written(self) -> float | None:
+        """How many records became durable in a round, the median; None where the case says it."""
+        turns = [self.turns[number] for number in measured(sorted(self.turns))]
+        counts = [turn.written for turn in turns if turn.written is not None]
+        return statistics.median(counts) if counts else None
+
 
 @dataclass
 class Outcome:

@@ -55,6 +55,8 @@ class Turn:
 
     seconds: float
     operations: int
+    written: int | None = None
+    """How many records became durable, where that is not for the case to say: a queue replaces saves."""
 
 
 class Player(Protocol):

@@ -75,6 +75,20 @@ def test_without_the_baseline_there_is_no_ratio() -> None:
     assert sections([outcome], []) == []
 
 
+def test_records_are_shown_where_a_queue_decides_how_many_are_written() -> None:
+    outcome = outcome_of("thesis-mix-writes", "log", log=[1.0, 1.0, 1.0], file=[5.0, 5.0, 5.0])
+    for store, written in (("log", (1, 3000, 2000)), ("file", (1000, 1000, 1000))):
+        turns = outcome.standings[store].turns
+        turns.update({number: Turn(turns[number].seconds, 100, n) for number, n in enumerate(written)})
+    rows = rows_of(outcome, 7, {})
+    assert {row.store: row.written for row in rows} == {"log": 2000, "file": 1000}
+    (section,) = sections([outcome], rows)
+    place = list(section.header).index("written")
+    assert {row[0]: row[place] for row in section.rows} == {"log": "2,000", "file": "1,000"}
+    (other,) = sections([plain := outcome_of("open", "log", log=[1.0])], rows_of(plain, 7, {}))
+    assert "written" not in other.header
+
+
 def test_csv_and_the_page_hold_every_row() -> None:
     outcome = outcome_of("raw-append-durable", "log", log=[2.0, 2.0], raw_append=[1.0, 1.0])
     rows = rows_of(outcome, 7, {})

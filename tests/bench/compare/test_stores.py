@@ -9,6 +9,8 @@ import pytest
 import ckpt
 from ckpt.errors import ConfigError, UnsupportedError
 from ckpt_bench.compare.behind import PeerBackend
+from ckpt_bench.compare.through import ThesisWrites
+from ckpt_bench.compare.turns import Job, Sizes
 from ckpt_bench.stores import NAMESPACE, STORES, open_store
 
 READABLE = [name for name in STORES if name != "raw-append"]
@@ -42,6 +44,20 @@ def test_the_floor_writes_every_value_and_finds_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot tell one record from another"):
         store.scan()
     store.close()
+
+
+@pytest.mark.parametrize("name", ["log", "file-per-key"])
+def test_the_thesis_mix_counts_what_became_durable(tmp_path: Path, name: str) -> None:
+    sizes = Sizes(keys=20, rounds=2, calls=200, records=1, value_bytes=100)
+    player = ThesisWrites(Job("thesis-mix-writes", name, str(tmp_path / name), True, sizes, 7))
+    try:
+        for number in range(2):
+            turn = player.turn(number)
+            assert turn.operations == 200
+            assert turn.written is not None
+            assert 20 <= turn.written <= 180  # each key at least once, at most each of the saves
+    finally:
+        player.close()
 
 
 @pytest.mark.parametrize("name", ["rocksdict", "lmdb", "sqlite3"])
