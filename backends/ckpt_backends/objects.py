@@ -26,7 +26,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -205,6 +205,10 @@ class ObjectStorage:
 
     def extent(self, number: int) -> int:
         return len(self._bytes(number))
+
+    def written(self, number: int, start: int, end: int) -> Sequence[tuple[int, int]]:
+        del number
+        return [(start, end)]
 
     def has_frame_at(self, number: int, offset: int) -> bool:
         del offset

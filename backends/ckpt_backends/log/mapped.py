@@ -82,6 +82,17 @@ class MappedSegments(LogDirectory):
             except FileNotFoundError:
                 raise self._gone(number) from None
 
+    def written(self, number: int, start: int, end: int) -> list[tuple[int, int]]:
+        with DiskErrors("read", self._segment_path(number)):
+            try:
+                fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
+            except FileNotFoundError:
+                raise self._gone(number) from None
+            try:
+                return _stretches(fd, start, end)
+            finally:
+                self._disk.close(fd)
+
     def segment(self, number: int, seed: int) -> Segment:
         with self._mutex:
             segment = self._mapped.get(number)
@@ -179,3 +190,19 @@ class MappedSegments(LogDirectory):
                 return self._disk.pread(fd, HEADER_BYTES, 0) + self._disk.pread(fd, HEADER_BYTES, DATA_START)
             finally:
                 self._disk.close(fd)
+
+
+def _stretches(fd: int, start: int, end: int) -> list[tuple[int, int]]:
+    """What was written of a file, without what was only reserved: that would take memory to look at."""
+    found: list[tuple[int, int]] = []
+    while start < end:
+        try:
+            start = os.lseek(fd, start, os.SEEK_DATA)
+            hole = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            # Nothing but a hole from here on; or a filesystem that cannot tell, then everything counts.
+            return found if error.errno == errno.ENXIO else [*found, (start, end)]
+        if start < end:
+            found.append((start, min(hole, end)))
+        start = hole
+    return found

@@ -79,6 +79,9 @@ class Storage(Protocol):
     def extent(self, number: int) -> int:
         """How long a segment is; a trimmed one ends with its last frame."""
 
+    def written(self, number: int, start: int, end: int) -> Sequence[tuple[int, int]]:
+        """The stretches of a segment between these places that may hold anything but zeros, ascending."""
+
     def has_frame_at(self, number: int, offset: int) -> bool:
         """Readers only: has the writer written something there? Cheap, and may say yes for nothing."""
 
