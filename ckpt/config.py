@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import functools
 import re
 import types
 import typing
@@ -22,6 +23,7 @@ from ckpt.errors import ConfigError
 
 OptionsT = TypeVar("OptionsT")
 
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*)://(.*)", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 _SECRETS = ("password", "secret", "token", "key_file", "credential")
@@ -88,14 +90,12 @@ def parse_address(address: str) -> Address:
         ...
     ckpt.errors.ConfigError: '/var/ckpt' is not an address; write scheme://location, for example log:///var/ckpt
     """
-    if not isinstance(address, str) or not (
-        match := re.fullmatch(r"([A-Za-z][\w+.-]*)://(.*)", address, re.DOTALL)
-    ):
+    if not isinstance(address, str) or not (match := _ADDRESS.fullmatch(address)):
         shown = re.sub(":.*@", ":***@", repr(address))
         raise ConfigError(f"{shown} is not an address; write scheme://location, for example log:///var/ckpt")
     location, _, query = match[2].partition("?")
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in parse_qsl(query, keep_blank_values=True) if query else ():
         if name in options:
             raise ConfigError(f"option {name!r} is given twice in the address")
         options[name] = value
@@ -117,15 +117,20 @@ def build_options(kind: type[OptionsT], given: Mapping[str, Any], *, of: str) ->
         ...
     ckpt.errors.ConfigError: log has no option 'segment_byte'; did you mean 'segment_bytes'?
     """
-    assert dataclasses.is_dataclass(kind)
-    hints = typing.get_type_hints(kind)
-    known = [f.name for f in dataclasses.fields(kind) if f.init]
+    known = _hints(typing.cast("Any", kind))
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise ConfigError(f"{of} has no option {name!r}; {suggestion(name, known)}")
-        values[name] = _coerce(hints[name], value, f"{of} option {name}")
-    return typing.cast("OptionsT", kind(**values))
+        values[name] = _coerce(known[name], value, f"{of} option {name}")
+    return kind(**values)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The options of a dataclass and their types; to find these out takes longer than to open a store."""
+    hints = typing.get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.init}
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

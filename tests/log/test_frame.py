@@ -17,10 +17,10 @@ from ckpt_backends.log.frame import (
     Frame,
     Kind,
     build_body,
-    find_next_frame,
     seal,
     split_batch,
 )
+from ckpt_backends.log.search import find_next_frame
 from ckpt_backends.log.segment import SegmentHeader, segment_seed
 
 keys = st.binary(max_size=30)
@@ -39,11 +39,12 @@ def frame_bytes(
     sequence: int = 1,
     seed: int = 0,
     layer: int = 0,
+    epoch: int = 3,
 ) -> bytes:
     body = build_body(
         kind, 7, list(puts), list(puts.values()), deletes, meta=meta, expires_ms=expires_ms, layer=layer
     )
-    sealed = seal(body, sequence=sequence, durable=sequence - 1, epoch=3, seed=seed, layer=layer)
+    sealed = seal(body, sequence=sequence, durable=sequence - 1, epoch=epoch, seed=seed, layer=layer)
     data = b"".join(sealed)
     assert len(data) == body.frame_bytes
     return data
@@ -135,6 +136,24 @@ def test_the_next_frame_is_found_behind_anything(junk: bytes, puts: dict[bytes, 
     assert found is not None
     assert found.keys() == list(puts)
     assert found.offset == len(junk)
+    assert find_next_frame(data, 0, len(data), 5, until=len(junk)) is None
+    assert find_next_frame(data, 0, found.end - 1, 5) is None
+
+
+@given(
+    stale=st.lists(st.dictionaries(keys, values, min_size=1, max_size=3), max_size=5),
+    start=st.integers(0, 100),
+    gap=st.integers(0, 5),
+)
+def test_who_knows_the_epoch_finds_the_same_frame(
+    stale: list[dict[bytes, bytes]], start: int, gap: int
+) -> None:
+    """Among frames that a recycled file held before: of another epoch, and with checksums of another seed."""
+    older = b"".join(frame_bytes(puts, seed=4, epoch=2) for puts in stale)
+    data = memoryview(older + bytes(ALIGN * gap) + frame_bytes({b"k": b"v"}, seed=5) + older)
+    slowly, quickly = (find_next_frame(data, start, len(data), 5, epoch=epoch) for epoch in (None, 3))
+    assert (slowly and slowly.offset) == (quickly and quickly.offset)
+    assert slowly is not None or start > len(older) + ALIGN * gap
 
 
 def test_one_record_is_written_as_any_other_batch() -> None:

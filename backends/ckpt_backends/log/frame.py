@@ -434,22 +434,6 @@ class Frame:
         return start, end
 
 
-def find_next_frame(buffer: memoryview, start: int, limit: int, seed: int) -> Frame | None:
-    """The first intact frame at or after `start`, skipping whatever lies before it."""
-    raw = bytes(buffer[start:limit])
-    at = raw.find(MAGIC)
-    while at >= 0:
-        if (start + at) % ALIGN == 0:
-            try:
-                frame = Frame(buffer, start + at, seed)
-                if frame.end <= limit and frame.middle_is_intact():
-                    return frame
-            except BadFrameError:
-                pass
-        at = raw.find(MAGIC, at + 1)
-    return None
-
-
 def stream_hash(parts: Iterable[bytes | memoryview], seed: int = 0) -> int:
     """xxh3-64 of the parts as if they were one."""
     state = xxh3_64(seed=seed)

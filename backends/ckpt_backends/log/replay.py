@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from ckpt.errors import CorruptRecordError
 from ckpt_backends.log.frame import HEADER_BYTES as FRAME_HEADER_BYTES
-from ckpt_backends.log.frame import BadFrameError, Frame, find_next_frame
+from ckpt_backends.log.frame import BadFrameError, Frame
 from ckpt_backends.log.manifest import Damage, Position
+from ckpt_backends.log.search import find_next_frame
 from ckpt_backends.log.segment import Segment, SegmentHeader, UnbegunSegmentError, segment_seed
 from ckpt_backends.log.storage import Storage
 
@@ -128,9 +129,9 @@ class Replay:
                 self._ends[segment.number] = offset
                 return True
             # Frames of an interrupted batch that are intact still count: they were acknowledged.
-            found = find_next_frame(segment.buffer, offset + 1, limit, segment.seed)
+            found = self._next_frame(segment, offset + 1, limit)
             while found is not None and found.sequence <= expected:
-                found = find_next_frame(segment.buffer, found.offset + 1, limit, segment.seed)
+                found = self._next_frame(segment, found.offset + 1, limit)
             end = found.offset if found else limit
             last = found.sequence - 1 if found else self._last_before(following, expected, end - offset)
             self._damages.append(Damage(segment.number, offset, end, last, frame))
@@ -153,7 +154,7 @@ class Replay:
         # Its successor was retired, and with it the word of where this one ended. The catalog knows.
         return (
             self._headers[following] is not None
-            and find_next_frame(segment.buffer, offset + 1, len(segment.buffer), segment.seed) is None
+            and self._next_frame(segment, offset + 1, len(segment.buffer)) is None
         )
 
     def _apply_batch(self, apply: Apply, tail: Position) -> None:
@@ -177,6 +178,14 @@ class Replay:
         if not frame.middle_is_intact():
             return "keys or columns of the frame do not match their checksum"
         return frame
+
+    def _next_frame(self, segment: Segment, start: int, limit: int) -> Frame | None:
+        """The first intact frame at or after `start`, whatever lies before it."""
+        number, buffer, seed = segment.number, segment.buffer, segment.seed
+        for begin, end in self._storage.written(number, start, limit):
+            if found := find_next_frame(buffer, begin, limit, seed, until=end, epoch=number):
+                return found
+        return None
 
     # -- how segments belong together ------------------------------------------------------------
 
@@ -268,7 +277,7 @@ class Replay:
                 try:
                     frame: Frame | None = Frame(segment.buffer, offset, segment.seed)
                 except BadFrameError:
-                    frame = find_next_frame(segment.buffer, offset + 1, limit, segment.seed)
+                    frame = self._next_frame(segment, offset + 1, limit)
                 if frame is None:
                     break
                 highest = max(highest, frame.durable)
