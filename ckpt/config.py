@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import functools
 import re
 import types
 import typing
@@ -117,15 +118,20 @@ def build_options(kind: type[OptionsT], given: Mapping[str, Any], *, of: str) ->
         ...
     ckpt.errors.ConfigError: log has no option 'segment_byte'; did you mean 'segment_bytes'?
     """
-    assert dataclasses.is_dataclass(kind)
-    hints = typing.get_type_hints(kind)
-    known = [f.name for f in dataclasses.fields(kind) if f.init]
+    known = _hints(typing.cast("Any", kind))
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise ConfigError(f"{of} has no option {name!r}; {suggestion(name, known)}")
-        values[name] = _coerce(hints[name], value, f"{of} option {name}")
-    return typing.cast("OptionsT", kind(**values))
+        values[name] = _coerce(known[name], value, f"{of} option {name}")
+    return kind(**values)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The options of a dataclass and their types; to find these out takes longer than to open a store."""
+    hints = typing.get_type_hints(kind)
+    return {f.name: hints[f.name] for f in dataclasses.fields(kind) if f.init}
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -60,6 +60,7 @@ class ObjectStorage:
     data_start = HEADER_BYTES + TOKEN_BYTES
     tears = False
     reads_are_cheap = False
+    alone = False
 
     def __init__(
         self,
@@ -102,6 +103,16 @@ class ObjectStorage:
             raise self._is_a_log()
         if not read_only:
             requests.remove_local_leftovers(_FOLDERS)
+
+    def examine(self) -> None:
+        """Done when it was opened, and with each header."""
+
+    def clean_up(self) -> None:
+        """Done when it was opened."""
+
+    def ends_at(self, number: int, offset: int, log_id: int) -> bool:
+        del number, offset, log_id
+        return False
 
     # -- segments --------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def test_a_manifest_of_another_shape_only_means_replay(tmp_path: Path) -> None:
     with LogBackend(path) as log:
         log.put_many("words", {b"be": b"2"})
     with open(f"{path}/MANIFEST", "rb") as file:
-        manifest = decode_manifest(file.read())
+        manifest, _ = decode_manifest(file.read())
     manifest.catalog = {"namespaces": [{"unknown": 1}]}
     with open(f"{path}/MANIFEST", "wb") as file:
         file.write(encode_manifest(manifest))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from ckpt_backends.log.catalog import Catalog
 from ckpt_backends.log.manifest import (
@@ -112,17 +116,26 @@ def manifest() -> Manifest:
         damages=[Damage(1, 4096, 4200, 3, "torn")],
         needed_bytes=6,
         collected_bytes=7,
+        closed=True,
     )
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:
     data = encode_manifest(manifest())
-    read = decode_manifest(data)
+    read, restored = decode_manifest(data)
     assert read == manifest()
-    restored = Catalog()
-    restored.restore(read.catalog)
     assert restored.dump() == manifest().catalog
     assert restored.by_name["words"].id == 1
+
+
+def test_a_manifest_of_the_first_format_calls_no_log_closed() -> None:
+    body = msgspec.to_builtins(manifest())
+    del body["closed"]
+    data = msgspec.msgpack.encode(body)
+    read, _ = decode_manifest(
+        struct.pack("<8sIIQ", b"CKPTMAN1", 1, len(data), xxh3_64_intdigest(data)) + data
+    )
+    assert read == msgspec.structs.replace(manifest(), closed=False)
 
 
 @given(place=st.integers(0, 10_000), bit=st.integers(0, 7))

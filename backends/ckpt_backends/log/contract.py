@@ -265,7 +265,7 @@ class EngineBackend(EngineReader):
     def flush(self) -> None:
         require_open(self._closed, self.address)
         if not self._engine.storage.read_only:
-            self._engine.require_writable()
+            self._engine.require_intact()
             self._engine.wait_durable(self._engine.everything())
 
     def close(self) -> None:

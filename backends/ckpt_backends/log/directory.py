@@ -33,14 +33,13 @@ class LogDirectory:
         self.path = os.path.abspath(path)
         self.address = f"log://{quote(self.path)}"
         self._disk = disk or Disk()
-        self._segments_dir = os.path.join(self.path, "segments")
-        self._index_dir = os.path.join(self.path, "index")
-        self._failed_sync_path = os.path.join(self.path, "SYNC-FAILED")
+        self._segments_dir = f"{self.path}/segments"
+        self._index_dir = f"{self.path}/index"
+        self._failed_sync_path = f"{self.path}/SYNC-FAILED"
         self._failed_sync: OSError | None = None
-        self._lock_path = os.path.join(self.path, "LOCK")
+        self._lock_path = f"{self.path}/LOCK"
         self._lock_fd: int | None = None
         self._locked: os.stat_result | None = None
-        self._require_no_object_store()
 
     def _require_no_object_store(self) -> None:
         """The objects of `fsspec+file://` look like segments that are to be cut and removed."""
@@ -51,9 +50,19 @@ class LogDirectory:
 
     # -- the one writer --------------------------------------------------------------------------
 
-    def _make_and_lock(self) -> None:
-        """Be the one writer of this directory, which is made if there is none, until `_unlock`."""
-        self._require_own_folder()
+    def _become_writer(self) -> None:
+        """Be the one writer of this directory, which is made if there is none, until `_unlock`.
+
+        One that has a lock file has been a log before; `examine` makes sure of that where it is in doubt.
+        """
+        self._lock_fd = self._lock(os.O_RDWR)
+        if self._lock_fd is None:
+            self._require_no_object_store()
+            self._require_own_folder()
+            self._make_folders()
+            self._lock_fd = self._lock(os.O_RDWR | os.O_CREAT)
+
+    def _make_folders(self) -> None:
         with DiskErrors("create", self.path):
             try:
                 for folder in (self.path, self._segments_dir, self._index_dir):
@@ -62,7 +71,6 @@ class LogDirectory:
                 raise ConfigError(
                     f"{self.path} cannot be the folder of a log: a file is in the way; choose another path"
                 ) from error
-        self._lock_fd = self._lock()
 
     def _require_own_folder(self) -> None:
         """A folder that holds something else is not made a log by a slip in an address."""
@@ -71,10 +79,16 @@ class LogDirectory:
         if names and not names & {"segments", "LOCK", "MANIFEST"}:
             raise ConfigError(f"{self.path} holds other files and no log; choose an empty or new folder")
 
-    def _lock(self) -> int:
+    def _lock(self, flags: int) -> int | None:
+        """The descriptor that holds the lock; None if there is nothing to lock, and none is to be made."""
         path = self._lock_path
         with DiskErrors("lock", path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            except (FileNotFoundError, NotADirectoryError):
+                if flags & os.O_CREAT:
+                    raise
+                return None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -86,8 +100,10 @@ class LogDirectory:
                 f"another writer (process {owner}) has {self.address} open; a log has one writer: "
                 "close that one, or read with ?mode=read"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        me = f"{os.getpid()}\n".encode()
+        if os.pread(fd, 64, 0) != me:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, me, 0)
         self._locked = os.fstat(fd)
         return fd
 
@@ -140,11 +156,11 @@ class LogDirectory:
             self._disk.replace_file(path, buffers)
 
     def read_index_file(self, name: str) -> memoryview:
-        path = os.path.join(self._index_dir, name)
+        path = f"{self._index_dir}/{name}"
         with DiskErrors("read", path, FileNotFoundError):
             fd = self._disk.open(path, os.O_RDONLY)
             try:
-                return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b"")
+                return map_file(fd)
             finally:
                 self._disk.close(fd)
 
@@ -157,7 +173,7 @@ class LogDirectory:
                     self._disk.unlink(os.path.join(self._index_dir, name))
 
     def read_manifest(self) -> bytes | None:
-        path = os.path.join(self.path, "MANIFEST")
+        path = f"{self.path}/MANIFEST"
         try:
             with DiskErrors("read", path, FileNotFoundError):
                 fd = self._disk.open(path, os.O_RDONLY)
@@ -192,3 +208,13 @@ class LogDirectory:
             self._disk.make_dirs(folder)
             self._disk.replace_file(os.path.join(folder, name), [data])
         return folder
+
+
+def map_file(fd: int) -> memoryview:
+    """What a file holds, to be read; a crash may leave one without any bytes."""
+    try:
+        return memoryview(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+    except ValueError:
+        if os.fstat(fd).st_size:
+            raise
+        return memoryview(b"")

@@ -29,6 +29,10 @@ from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError, SegmentGoneError, Storage
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 class Ticket(NamedTuple):
     """What an append returns: its last sequence, and in which of the engine's lives it got that."""
 
@@ -44,12 +48,14 @@ class Engine(OpenLog):
         self._syncing = False
         self._closing = False
         self._failure: BackendUnavailableError | None = None
-        self.on_append: Callable[[], None] = lambda: None
+        self.on_append: Callable[[], None] = _nothing
         self.syncs = 0
         """How often frames were made durable, each time all that waited for it."""
         self.life = 0
         """Rises when frames that were appended and never synced are given up, see `reload`."""
         self._ends_of_lives: dict[int, int] = {}
+        self._one_manifest = threading.Lock()
+        """Held while the manifest is replaced, so that an older one never comes last."""
         super().__init__(storage)
 
     # -- appending -------------------------------------------------------------------------------
@@ -102,9 +108,16 @@ class Engine(OpenLog):
         header = SegmentHeader(self.log_id, number, self.storage.data_start, previous, previous_end, sequence)
         seed = segment_seed(self.log_id, number)
         self._last_number = number
+        self._take_back_closed()
         self.storage.begin(header, seed, size)
         self._seed = seed
         return number, self.storage.data_start
+
+    def _take_back_closed(self) -> None:
+        """A segment is about to begin that a manifest which calls the log closed knows nothing of."""
+        with self._one_manifest:
+            if self.saved is not None and self.saved.closed:
+                self._replace_manifest(msgspec.structs.replace(self.saved, closed=False))
 
     def _make_visible(self, placed: list[tuple[Body, int, int]], commit: Commit | None) -> None:
         for body, location, sequence in placed:
@@ -138,6 +151,13 @@ class Engine(OpenLog):
         return self._appended + 1
 
     def require_writable(self) -> None:
+        """Raise if this log takes no writes; before the first one, make it ready."""
+        self.require_intact()
+        if self.untouched:
+            with self.lock:
+                self.make_ready()
+
+    def require_intact(self) -> None:
         """Raise if this log takes no writes: opened for reading, a sync has failed, or a race was lost."""
         if self.storage.read_only:
             raise BackendUnavailableError(
@@ -207,7 +227,7 @@ class Engine(OpenLog):
 
     # -- the index on disk -----------------------------------------------------------------------
 
-    def picture(self) -> Manifest:
+    def picture(self, *, closed: bool = False) -> Manifest:
         """What a manifest must say if everything up to the tail is in the runs. Callers hold the lock."""
         return Manifest(
             log_id=self.log_id,
@@ -219,10 +239,20 @@ class Engine(OpenLog):
             damages=list(self.damages),
             needed_bytes=self.needed_bytes,
             collected_bytes=self.collected_bytes,
+            closed=closed and self.can_be_closed,
         )
+
+    @property
+    def can_be_closed(self) -> bool:
+        """Whether the log ends at the tail for everybody: no segment was given up that lies behind it."""
+        return self.storage.alone and self._last_number == self.tail.segment
 
     def save_manifest(self, manifest: Manifest) -> None:
         """Make the runs and what is durable known to the next one who opens the log."""
+        with self._one_manifest:
+            self._replace_manifest(manifest)
+
+    def _replace_manifest(self, manifest: Manifest) -> None:
         try:
             self.storage.replace_manifest(encode_manifest(manifest))
         except LostRaceError as error:
@@ -317,4 +347,5 @@ class Engine(OpenLog):
 
     def close(self) -> None:
         """Free the storage; the index was saved by maintenance."""
+        self.on_append = _nothing  # forgets maintenance, which has us: whoever drops that frees us at once
         self.storage.close()

@@ -14,9 +14,10 @@ import weakref
 
 from ckpt.disk import Disk
 from ckpt_backends.disk_errors import DiskErrors
+from ckpt_backends.log.frame import BadFrameError
 from ckpt_backends.log.mapped import DATA_START, MappedSegments
 from ckpt_backends.log.runs import MAX_SEGMENTS
-from ckpt_backends.log.segment import Segment, SegmentHeader
+from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader
 from ckpt_backends.log.spares import ZEROS, Spares
 from ckpt_backends.log.storage import Buffers
 
@@ -37,6 +38,7 @@ class LocalStorage(MappedSegments):
 
     def __init__(self, path: str, *, segment_bytes: int, read_only: bool, disk: Disk | None = None) -> None:
         super().__init__(path, disk, read_only=read_only)
+        self.alone = not read_only
         self.segment_bytes = segment_bytes
         self._spares = Spares(self._disk, self._segments_dir, segment_bytes, lambda: self.is_gone)
         self._one_sync = threading.Lock()
@@ -51,18 +53,37 @@ class LocalStorage(MappedSegments):
         self._touched = 0
         """Up to this offset the blocks of the current segment were written, now or in an earlier life."""
         self._closed = False
-        if not read_only:
-            self._open_for_writing()
+        if read_only:
+            self._require_no_object_store()
+        else:
+            self._become_writer()
 
-    def _open_for_writing(self) -> None:
-        self._make_and_lock()
+    # -- the place -------------------------------------------------------------------------------
+
+    def examine(self) -> None:
+        self._require_no_object_store()
+        self._make_folders()
+
+    def clean_up(self) -> None:
+        self._make_folders()
+        with DiskErrors("clean up", self.path):
+            self._spares.find()
+            self._remove_leftovers()
+
+    def ends_at(self, number: int, offset: int, log_id: int) -> bool:
         try:
-            with DiskErrors("clean up", self.path):
-                self._spares.find()
-                self._remove_leftovers()
-        except BaseException:
-            self._unlock()
-            raise
+            fd = self._disk.open(self._segment_path(number), os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            if os.fstat(fd).st_size != offset:
+                return False
+            header = SegmentHeader.decode(self._disk.pread(fd, HEADER_BYTES, 0))
+        except (OSError, BadFrameError):
+            return False
+        finally:
+            self._disk.close(fd)
+        return (header.number, header.log_id, header.data_start) == (number, log_id, DATA_START)
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -155,6 +176,11 @@ class LocalStorage(MappedSegments):
                 self._disk.close(fd)
                 raise
         with self._mutex:
+            if (known := self._alive.get(number)) is not None:
+                # Somebody may be reading it since before the first write: there is one object for each
+                # segment, so that its end means the end of all readers.
+                known.buffer = segment.buffer
+                segment = known
             self._fd, self._number, self._size = fd, number, len(segment.buffer)
             self._writing = DiskErrors("write to", self._segment_path(number))
             self._touched = touched

@@ -135,19 +135,20 @@ class Maintenance:
 
     # -- flush -----------------------------------------------------------------------------------
 
-    def flush(self) -> None:
-        """Write recent records as a run and move the manifest forward."""
+    def flush(self, *, closing: bool = False) -> None:
+        """Write recent records as a run and move the manifest forward; it may say that the log is closed."""
         engine = self._engine
         with self._mutex:
             with engine.lock:
                 index, saved = engine.index, engine.saved
-                known = saved is not None and saved.position == engine.tail
+                closed = closing and engine.can_be_closed
+                known = saved is not None and saved.position == engine.tail and saved.closed >= closed
                 if known and not index.unsaved and not index.active.records:
                     return
                 if not engine.tail.segment:
                     return  # nothing was ever written, and where writers share a store another may do so now
                 index.frozen, index.active = index.active, Recent()
-                picture = engine.picture()
+                picture = engine.picture(closed=closed)
             try:
                 engine.wait_durable(Ticket(picture.position.sequence - 1, engine.life))
                 for name, data in index.unsaved:
@@ -312,10 +313,10 @@ class Maintenance:
             return
         engine.wait_durable(engine.everything())
         try:
-            self.flush()
+            self.flush(closing=True)
             if not engine.storage.reads_are_cheap:
                 self._merge_before_leaving()
-            if engine.tail.segment:
+            if engine.tail.segment and not engine.untouched:
                 engine.storage.cut(engine.tail.segment, engine.tail.offset)
         except BackendUnavailableError as error:
             _log.log(_level(error), "%s was closed without an index: %s", engine.storage.address, error)

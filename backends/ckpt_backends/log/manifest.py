@@ -3,7 +3,7 @@
 ```
 offset size
      0    8  magic "CKPTMAN1"
-     8    4  format version (1)
+     8    4  format version (2)
     12    4  length of the body
     16    8  xxh3-64 of the body
     24    …  body: msgpack map, see `Manifest`
@@ -23,7 +23,9 @@ from ckpt_backends.log.catalog import Catalog
 from ckpt_backends.log.runs import IndexDamagedError
 
 MAGIC = b"CKPTMAN1"
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, FORMAT)
+"""Format 1 does not know `closed`, and is read as if that were false."""
 _HEADER = struct.Struct("<8sIIQ")
 
 
@@ -76,6 +78,12 @@ class Manifest(msgspec.Struct, kw_only=True):
     """How many bytes of records were needed at the last collection."""
     collected_bytes: int = 0
     """How long all segments together were after it."""
+    closed: bool = False
+    """When it was written, nothing followed `position` and no segment had a higher number.
+
+    It stays true until the segment of `position` is longer than that: who begins another one instead first
+    replaces the manifest. So a log whose last segment ends there need not be searched for anything newer.
+    """
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -84,18 +92,21 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return _HEADER.pack(MAGIC, FORMAT, len(body), xxh3_64_intdigest(body)) + body
 
 
-def decode_manifest(data: bytes) -> Manifest:
-    """The manifest, or IndexDamagedError."""
+_DECODER = msgspec.msgpack.Decoder(Manifest)
+
+
+def decode_manifest(data: bytes) -> tuple[Manifest, Catalog]:
+    """The manifest and the catalog in it, or IndexDamagedError."""
     if len(data) < _HEADER.size:
         raise IndexDamagedError("the manifest is too short")
     magic, version, length, check = _HEADER.unpack_from(data)
     body = data[_HEADER.size :]
-    if magic != MAGIC or version != FORMAT or len(body) != length or xxh3_64_intdigest(body) != check:
+    if magic != MAGIC or version not in _READABLE or len(body) != length or xxh3_64_intdigest(body) != check:
         raise IndexDamagedError("the manifest does not match its checksum")
     try:
-        manifest = msgspec.msgpack.decode(body, type=Manifest)
-        Catalog().restore(manifest.catalog)
+        manifest, catalog = _DECODER.decode(body), Catalog()
+        catalog.restore(manifest.catalog)
     except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         # An older ckpt may have written it: intact, and of no use.
         raise IndexDamagedError(f"the manifest cannot be understood: {error}") from error
-    return manifest
+    return manifest, catalog

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import re
 import threading
@@ -19,7 +18,7 @@ from collections import OrderedDict
 from ckpt.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.disk_errors import DiskErrors
-from ckpt_backends.log.directory import LogDirectory
+from ckpt_backends.log.directory import LogDirectory, map_file
 from ckpt_backends.log.frame import MAGIC as FRAME_MAGIC
 from ckpt_backends.log.frame import BadFrameError
 from ckpt_backends.log.layout import LOG_DATA_START
@@ -48,7 +47,7 @@ class MappedSegments(LogDirectory):
         """Inode and time of change of the folder when it was listed and had been at rest for a while."""
 
     def _segment_path(self, number: int) -> str:
-        return os.path.join(self._segments_dir, f"{number:012d}.seg")
+        return f"{self._segments_dir}/{number:012d}.seg"
 
     def numbers(self) -> list[int]:
         try:
@@ -126,14 +125,14 @@ class MappedSegments(LogDirectory):
                 if os.stat(path).st_ino != os.fstat(fd).st_ino:
                     raise self._gone(number)
             # A crash may leave a file without any bytes, which cannot be mapped.
-            mapped = mmap.mmap(fd, 0, prot=mmap.PROT_READ) if os.fstat(fd).st_size else b""
+            mapped = map_file(fd)
         except FileNotFoundError:
             raise self._gone(number) from None
         except (OSError, ValueError) as error:
             raise BackendUnavailableError(f"{path} cannot be mapped: {error}") from error
         finally:
             self._disk.close(fd)
-        return Segment(number, seed, DATA_START, memoryview(mapped))
+        return Segment(number, seed, DATA_START, mapped)
 
     def _gone(self, number: int) -> SegmentGoneError:
         return SegmentGoneError(

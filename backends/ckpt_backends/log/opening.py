@@ -2,6 +2,9 @@
 
 The manifest and its runs are a head start; everything after them is replayed from the frames, and without a
 usable index everything is. Whoever writes then makes durable what was replayed and gives up what was torn.
+
+A log that was closed, and has not been written to since, has nothing to replay: its manifest says all there
+is to say. What only a writer needs is left to the first write then.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ class OpenLog:
         """Guards catalog, index tables, sequences and the tail."""
         self.turn = 0
         """Odd while what readers look at is being replaced."""
+        self._doubtful = False
+        """The manifest said that the log was closed, and the segments said that it was not."""
         self._load()
 
     def _load(self) -> None:
@@ -64,31 +69,37 @@ class OpenLog:
         self.needed_bytes = self.collected_bytes = 0
         self.index_problem: str | None = None
         """Why the index files could not be used when the log was opened."""
-        self._seen = self.storage.fingerprint()
+        self.untouched = False
+        """The log is as it was closed, and this engine has not made it ready to be written to."""
+        self._seen = None if self.storage.alone else self.storage.fingerprint()
         manifest, runs = self._read_index()
         self.saved = manifest
         """The newest manifest that this engine has read or written."""
         self._open_log(manifest, runs)
 
     def _read_index(self) -> tuple[Manifest | None, list[Run]]:
+        """The manifest and its runs; the catalog becomes what the manifest says."""
         seen: bytes | None = None
         while True:
             data = self.storage.read_manifest()
+            if data is None:
+                return None, []
             try:
-                manifest = decode_manifest(data) if data is not None else None
-                names = manifest.runs if manifest else []
-                return manifest, [Run(name, self.storage.read_index_file(name)) for name in names]
+                manifest, self.catalog = decode_manifest(data)
+                return manifest, [Run(name, self.storage.read_index_file(name)) for name in manifest.runs]
             except (IndexDamagedError, FileNotFoundError, ValueError) as error:
                 # The writer may have replaced the manifest, and removed the runs of the old one, just now.
                 if data == seen:
-                    self.index_problem = str(error)
+                    self.catalog, self.index_problem = Catalog(), str(error)
                     return None, []
                 seen = data
 
     def _open_log(self, manifest: Manifest | None, runs: list[Run]) -> None:
+        closed = manifest is not None and self._is_closed(manifest)
+        if not closed and self.storage.alone:
+            self.storage.examine()
         if manifest is not None:
             log_id: int | None = manifest.log_id
-            self.catalog.restore(manifest.catalog)
             self.summaries = {n: SegmentSummary(s.end, s.records) for n, s in manifest.segments.items()}
             self.damages = manifest.damages
             self.needed_bytes, self.collected_bytes = manifest.needed_bytes, manifest.collected_bytes
@@ -98,18 +109,34 @@ class OpenLog:
         self.records = Records(self.storage, self.log_id)
         self.index = Index(self.records, self.log_id)
         self.index.runs = tuple(runs)
-        self._replay(manifest.position if manifest else None, manifest.durable if manifest else 0)
+        if manifest is not None and closed:
+            self._continue_at(manifest.position)
+            self._take_stock(_nothing_after(manifest))
+            self._last_number = manifest.position.segment
+            self.untouched = True
+        else:
+            self._replay(manifest.position if manifest else None, manifest.durable if manifest else 0)
+
+    def _is_closed(self, manifest: Manifest) -> bool:
+        """Whether the manifest says all there is to say, and its last segment agrees."""
+        if not manifest.closed or self._doubtful or not self.storage.alone:
+            return False
+        return self.storage.ends_at(manifest.position.segment, manifest.position.offset, manifest.log_id)
+
+    def _continue_at(self, tail: Position) -> None:
+        self.tail = tail
+        self.durable = self._appended = tail.sequence - 1
+        self._seed = segment_seed(self.log_id, tail.segment)
 
     def _replay(self, start: Position | None, durable: int) -> None:
         replayed = Replay(self.storage, self.log_id, start, durable).run(self._apply)
-        self.tail = replayed.tail
-        self.durable = self._appended = replayed.tail.sequence - 1
-        self._seed = segment_seed(self.log_id, self.tail.segment)
+        self._continue_at(replayed.tail)
         self._take_stock(replayed)
         # What was not there when the walk began may be a newer segment of another writer: not a leftover, and
         # no number to go on from.
         self._last_number = max(replayed.listed, default=0)
         if not self.storage.read_only:
+            self.storage.clean_up()
             self._take_over(replayed.clean, start, [n for n in replayed.listed if self._is_leftover(n)])
 
     def _take_stock(self, replayed: Replayed) -> None:
@@ -146,6 +173,27 @@ class OpenLog:
     def _is_leftover(self, number: int) -> bool:
         # Where nothing tears, what lies after the tail is the beginning of a batch that is being written.
         return number not in self.live and (self.storage.tears or number < self.tail.segment)
+
+    def make_ready(self) -> None:
+        """Before the first write, do what reading a closed log did not need. Callers hold the lock."""
+        if not self.untouched:
+            return
+        listed = self.storage.numbers()
+        if max(listed, default=0) > self.tail.segment:
+            # Not what a closed log looks like: everything is looked at anew, and nothing is believed.
+            self._doubtful = True
+            with self.replacing():
+                self._load()
+            return
+        self.find_lost(listed)
+        self.storage.clean_up()
+        self._take_over(True, None, [n for n in listed if self._is_leftover(n)])
+        self.untouched = False
+
+    def find_lost(self, listed: list[int] | None = None) -> None:
+        """Which segments are gone although the log needs them; opening a closed log did not look."""
+        if self.untouched:
+            self.lost = self.live.numbers.difference(self.storage.numbers() if listed is None else listed)
 
     def _take_over(self, clean: bool, start: Position | None, leftovers: list[int]) -> None:
         """Make what was replayed durable, and the tail ready for the next frame."""
@@ -239,3 +287,11 @@ class OpenLog:
         if state is None or state.history is not None:
             self.require_certain([None])
         return state
+
+
+def _nothing_after(manifest: Manifest) -> Replayed:
+    """What a walk from the manifest's position would find in a closed log."""
+    position = manifest.position
+    return Replayed(
+        position, manifest.durable, clean=True, started_at=position, listed=sorted(manifest.segments)
+    )

@@ -25,7 +25,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,10 @@ U64 = npt.NDArray[np.uint64]
 MAGIC = b"CKPTRUN1"
 FORMAT = 1
 _HEADER = struct.Struct("<8sIIQQ")
+_ROW = struct.Struct("<QQQ")
 _CHUNK = 2048
+_FEW = 4
+"""A run of which so many chunks were looked at will be looked at again."""
 
 SEGMENT_SHIFT = 36
 RECORD_BITS = 14
@@ -135,22 +138,29 @@ class Run:
             raise IndexDamagedError(f"{name} has the wrong length")
         if xxh3_64_intdigest(buffer[:head_bytes]) != int.from_bytes(buffer[head_bytes:columns], "little"):
             raise IndexDamagedError(f"{name}: its directory does not match its checksum")
-        rows = np.frombuffer(buffer, "<u8", 3 * namespaces, _HEADER.size).reshape(-1, 3).tolist()
-        self.directory: dict[int, tuple[int, int]] = {ns: (start, start + n) for ns, start, n in rows}
         fences_at = _HEADER.size + 24 * namespaces
-        self._fences: U64 = np.frombuffer(buffer, "<u8", chunks, fences_at)
-        self._checks: U64 = np.frombuffer(buffer, "<u8", chunks, fences_at + 8 * chunks)
-        self._hashes: U64 = np.frombuffer(buffer, "<u8", total, columns)
-        self._locations: U64 = np.frombuffer(buffer, "<u8", total, columns + 8 * total)
-        # The same columns for single lookups: bisect on these views costs a tenth of numpy's fixed costs.
-        self._fence_list: list[int] = self._fences.tolist()
-        self._hash_view = buffer[columns : columns + 8 * total].cast("Q")
-        self._location_view = buffer[columns + 8 * total :].cast("Q")
-        self._verified = np.zeros(chunks, np.bool_)
+        rows = _ROW.iter_unpack(buffer[_HEADER.size : fences_at])
+        self.directory: dict[int, tuple[int, int]] = {ns: (start, start + n) for ns, start, n in rows}
+        # Views, and no arrays: for single lookups they cost a tenth of numpy's fixed costs.
+        words = buffer[fences_at:].cast("Q")
+        self._fences: Sequence[int] = words[:chunks]
+        self._checks = words[chunks : 2 * chunks]
+        self._hash_view = words[2 * chunks + 1 : 2 * chunks + 1 + total]
+        self._location_view = words[2 * chunks + 1 + total :]
+        self._verified = bytearray(chunks)
         self._unverified = chunks
+        self._columns_at = columns
         self._buffer = buffer
         self.entries = total
         self.file_bytes = len(buffer)
+
+    @cached_property
+    def _hashes(self) -> U64:
+        return np.frombuffer(self._buffer, "<u8", self.entries, self._columns_at)
+
+    @cached_property
+    def _locations(self) -> U64:
+        return np.frombuffer(self._buffer, "<u8", self.entries, self._columns_at + 8 * self.entries)
 
     def slice(self, namespace: int) -> tuple[U64, U64]:
         """All hashes and locations of a namespace, verified."""
@@ -179,13 +189,13 @@ class Run:
         start, end = bounds
         first, last = start // _CHUNK, (end - 1) // _CHUNK
         # A fence above `first` is a hash of this namespace, so the fences in between are sorted.
-        chunk = bisect_left(self._fence_list, key_hash, first + 1, last + 1) - 1
-        if self._unverified:
+        chunk = bisect_left(self._fences, key_hash, first + 1, last + 1) - 1
+        if not self._verified[chunk]:
             self._verify(chunk, chunk + 1)
         hashes, found = self._hash_view, []
         at = bisect_left(hashes, key_hash, max(start, chunk * _CHUNK), min(end, (chunk + 1) * _CHUNK))
         while at < end:
-            if at % _CHUNK == 0 and self._unverified:
+            if at % _CHUNK == 0 and not self._verified[at // _CHUNK]:
                 self._verify(at // _CHUNK, at // _CHUNK + 1)
             if hashes[at] != key_hash:
                 break
@@ -211,11 +221,15 @@ class Run:
         return queries > 16 and (not self._unverified or queries * 4 > len(self._verified))
 
     def _verify(self, first: int, last: int) -> None:
-        if not self._unverified or self._verified[first:last].all():
-            return
-        for chunk in range(first, last):
-            if not self._verified[chunk]:
-                if _chunk_check(self._hashes, self._locations, chunk * _CHUNK) != int(self._checks[chunk]):
-                    raise IndexDamagedError(f"{self.name}: chunk {chunk} does not match its checksum")
-                self._verified[chunk] = True
-        self._unverified = len(self._verified) - int(np.count_nonzero(self._verified))
+        verified = self._verified
+        chunk = verified.find(0, first, last) if self._unverified else -1
+        while chunk >= 0:
+            start, end = chunk * _CHUNK, (chunk + 1) * _CHUNK
+            pieces = (self._hash_view[start:end], self._location_view[start:end])
+            if stream_hash(pieces) != self._checks[chunk]:
+                raise IndexDamagedError(f"{self.name}: chunk {chunk} does not match its checksum")
+            verified[chunk] = 1
+            chunk = verified.find(0, chunk + 1, last)
+        self._unverified = verified.count(0)
+        if isinstance(self._fences, memoryview) and len(verified) - self._unverified > _FEW:
+            self._fences = self._fences.tolist()  # quicker to search, and it pays for who searches often

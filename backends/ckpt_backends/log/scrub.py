@@ -21,6 +21,8 @@ def verify_log(engine: Engine) -> Iterator[BadRecord]:
     Writers need not wait; maintenance does, so that no segment is retired meanwhile.
     """
     address = engine.storage.address
+    with engine.lock:
+        engine.find_lost()
     for number in sorted(engine.lost):
         yield BadRecord(f"{address} segment {number}", "the file is gone although the log needs it")
     found: list[BadRecord] = []

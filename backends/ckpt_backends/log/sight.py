@@ -17,7 +17,6 @@ class Live:
     def __init__(self, numbers: Iterable[int] = ()) -> None:
         self.numbers = frozenset(numbers)
         self.newest = max(self.numbers, default=0)
-        self._sorted = np.array(sorted(self.numbers), np.uint64)
 
     def __contains__(self, number: int) -> bool:
         return number in self.numbers
@@ -30,10 +29,11 @@ class Live:
         """For each location: is its segment not gone?"""
         segments = locations >> np.uint64(SEGMENT_SHIFT)
         newer: npt.NDArray[np.bool_] = segments > np.uint64(self.newest)
-        if not len(self._sorted):
+        if not self.numbers:
             return newer
-        at = np.minimum(self._sorted.searchsorted(segments), len(self._sorted) - 1)
-        needed: npt.NDArray[np.bool_] = self._sorted[at] == segments
+        known = np.array(sorted(self.numbers), np.uint64)
+        at = np.minimum(known.searchsorted(segments), len(known) - 1)
+        needed: npt.NDArray[np.bool_] = known[at] == segments
         return needed | newer
 
 

@@ -20,6 +20,10 @@ _PREFIX = "spare-"
 _MAX_SPARES = 2
 
 
+def _yes() -> bool:
+    return True
+
+
 class Spares:
     """The spare files of one log: `take` one, `recycle` another, or `prepare` one beforehand."""
 
@@ -35,7 +39,7 @@ class Spares:
     def find(self) -> None:
         """Use what earlier writers have left."""
         names = (name for name in os.listdir(self._folder) if name.startswith(_PREFIX))
-        self._paths.extend(os.path.join(self._folder, name) for name in names)
+        self._paths = [os.path.join(self._folder, name) for name in names]
 
     def prepare(self) -> None:
         """Make one if there is none; without room for it there is none."""
@@ -114,3 +118,4 @@ class Spares:
     def close(self) -> None:
         """Leave every file where it is from now on."""
         self._closed = True
+        self._is_gone = _yes  # forgets the storage, which has us: whoever drops that frees its maps at once

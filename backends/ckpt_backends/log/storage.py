@@ -37,9 +37,22 @@ class Storage(Protocol):
     """How many segments may be unknown to the index files before these are due."""
     reads_are_cheap: bool
     """Looking at any segment costs no request, so that garbage can be measured to the byte."""
+    alone: bool
+    """Nobody else can write while this is open: there is nobody to watch, and a closed log stays closed."""
     small_bytes: int
     """A segment below this is worth rewriting whatever it holds, once there are `small_segments` of them."""
     small_segments: int
+
+    # -- the place -------------------------------------------------------------------------------
+
+    def examine(self) -> None:
+        """Raise ConfigError if what is there is something else; make what is missing. Writers only."""
+
+    def clean_up(self) -> None:
+        """Remove what a crash has left, find what can be used again. Writers only, before a first write."""
+
+    def ends_at(self, number: int, offset: int, log_id: int) -> bool:
+        """Whether the segment is one of this log and not a byte longer. Asked only where one is alone."""
 
     # -- segments --------------------------------------------------------------------------------
 
