@@ -74,6 +74,9 @@ class Index:
         """Where the newest record of each key is, deletes included. `live` says which segments exist."""
         # Readers hold no lock. The order active, frozen, runs makes that safe: a table is reachable in a
         # later place before it is dropped from an earlier one.
+        if len(keys) == 1:
+            one = self._locate_one(namespace, keys[0], live)
+            return {} if one is None else {keys[0]: one}
         found: dict[bytes, int] = {}
         missing: list[bytes] = []
         parts = (self.active, self.frozen)
@@ -101,9 +104,6 @@ class Index:
         live: Live,
         found: dict[bytes, int],
     ) -> None:
-        if len(keys) == 1:
-            self._locate_one(namespace, keys[0], runs, live, found)
-            return
         hashes = hash_keys(keys, self.seed)
         pending = list(range(len(keys)))
         for run in runs:
@@ -129,15 +129,19 @@ class Index:
             if hit:
                 pending = [q for q in pending if keys[q] not in found]
 
-    def _locate_one(
-        self, namespace: int, key: bytes, runs: Iterable[Run], live: Live, found: dict[bytes, int]
-    ) -> None:
+    def _locate_one(self, namespace: int, key: bytes, live: Live) -> int | None:
+        """The same for a single key, the most frequent question, in as few steps as that takes."""
+        if (recent := self.recent_location(namespace, key)) is not None:
+            return recent
+        runs = self.runs
+        if not runs:
+            return None
         key_hash = xxh3_64_intdigest(key, self.seed)
         for run in runs:
             for location in run.find(namespace, key_hash):
-                if location >> SEGMENT_SHIFT in live and self.records.holds(location, key) is not None:
-                    found[key] = location
-                    return
+                if not live.is_gone(location >> SEGMENT_SHIFT) and self.records.holds(location, key):
+                    return location
+        return None
 
     def plain_view(self, namespace: int) -> tuple[dict[bytes, int], tuple[Run, ...]]:
         """Recent keys and runs of one instant, for `plain_locations`. Callers hold the engine's lock."""

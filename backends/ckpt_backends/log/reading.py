@@ -67,7 +67,9 @@ class EngineReader(Backend):
         version: int | None = None,
         commit_id: str | None = None,
     ) -> dict[bytes, bytes]:
-        wanted = list(dict.fromkeys(check_keys(keys)))
+        wanted = check_keys(keys)
+        if len(wanted) > 1:
+            wanted = list(dict.fromkeys(wanted))
         check_namespace(namespace)
         return self._read(lambda: self._get_many(namespace, wanted, version, commit_id), namespace)
 
@@ -81,7 +83,8 @@ class EngineReader(Backend):
             return {}
         live = engine.live
         if state.history is None:
-            self._require_no_version(namespace, version, commit_id, plain=True)
+            if version is not None or commit_id is not None:
+                raise versions_need_commits(namespace)
             found = engine.index.locate(state.id, keys, live)
             if engine.damages:
                 engine.require_certain(found.get(key) for key in keys)
@@ -93,16 +96,20 @@ class EngineReader(Backend):
             if commit is not None and commit.id not in state.history:
                 # Truncated meanwhile, and perhaps some of what it needed is merged away.
                 return self._get_many(namespace, keys, version, commit_id)
-        now_ms = self._now_ms()
+        now_ms: int | None = None  # one time for all keys, and few records ask for it
         records = engine.records
         answer = {}
         for key, location in found.items():
             try:
-                value = records.value(records.frame(location), location, now_ms)
+                frame = records.frame(location)
+                if frame.expires_ms:
+                    now_ms = self._now_ms() if now_ms is None else now_ms
+                    if frame.expires_ms <= now_ms:
+                        continue
+                if location & RECORD_MASK < frame.puts:
+                    answer[key] = records.verified_value(frame, location)
             except CorruptRecordError as error:
                 raise _named(error, namespace, key) from error
-            if value is not None:
-                answer[key] = value
         return answer
 
     def scan(
