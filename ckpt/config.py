@@ -23,6 +23,7 @@ from ckpt.errors import ConfigError
 
 OptionsT = TypeVar("OptionsT")
 
+_ADDRESS = re.compile(r"([A-Za-z][\w+.-]*)://(.*)", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 _SECRETS = ("password", "secret", "token", "key_file", "credential")
@@ -89,14 +90,12 @@ def parse_address(address: str) -> Address:
         ...
     ckpt.errors.ConfigError: '/var/ckpt' is not an address; write scheme://location, for example log:///var/ckpt
     """
-    if not isinstance(address, str) or not (
-        match := re.fullmatch(r"([A-Za-z][\w+.-]*)://(.*)", address, re.DOTALL)
-    ):
+    if not isinstance(address, str) or not (match := _ADDRESS.fullmatch(address)):
         shown = re.sub(":.*@", ":***@", repr(address))
         raise ConfigError(f"{shown} is not an address; write scheme://location, for example log:///var/ckpt")
     location, _, query = match[2].partition("?")
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
+    for name, value in parse_qsl(query, keep_blank_values=True) if query else ():
         if name in options:
             raise ConfigError(f"option {name!r} is given twice in the address")
         options[name] = value

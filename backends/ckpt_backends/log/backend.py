@@ -18,6 +18,15 @@ from ckpt_backends.log.local import LocalStorage
 from ckpt_backends.log.maintenance import Maintenance
 from ckpt_backends.log.options import check_engine_options
 
+_CAPABILITIES = Capabilities(
+    persistent=True,
+    shared_writers=False,
+    ttl=True,
+    atomic_put=True,
+    ordered_scan=False,
+    detects_corruption=True,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
@@ -78,14 +87,7 @@ class LogBackend(EngineBackend):
         super().__init__(
             engine, maintenance, durable_writes=options.durability is Durability.FSYNC, clock=clock
         )
-        self.capabilities = Capabilities(
-            persistent=True,
-            shared_writers=False,
-            ttl=True,
-            atomic_put=True,
-            ordered_scan=False,
-            detects_corruption=True,
-        )
+        self.capabilities = _CAPABILITIES
 
     @property
     def is_broken(self) -> bool:
@@ -97,8 +99,9 @@ class LogBackend(EngineBackend):
         """Open the log that an address names."""
         seams = {name: extra.pop(name) for name in ("disk", "clock") if name in extra}
         options = build_options(LogOptions, {**address.options, **extra}, of="log")
-        if not address.path.startswith("/"):
+        path = address.path
+        if not path.startswith("/"):
             raise ConfigError(f"{address} names no absolute path; write log:///absolute/path (three slashes)")
-        if options.mode == "read" and not os.path.isdir(os.path.join(address.path, "segments")):
-            raise ConfigError(f"there is no log at {address.path}; check the address")
-        return cls(address.path, options, **seams)
+        if options.mode == "read" and not os.path.isdir(os.path.join(path, "segments")):
+            raise ConfigError(f"there is no log at {path}; check the address")
+        return cls(path, options, **seams)
