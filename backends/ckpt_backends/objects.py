@@ -104,7 +104,7 @@ class ObjectStorage:
         if not read_only:
             requests.remove_local_leftovers(_FOLDERS)
 
-    def examine(self) -> None:
+    def examine(self, *, closed: bool) -> None:
         """Done when it was opened, and with each header."""
 
     def clean_up(self) -> None:

@@ -193,6 +193,7 @@ def test_a_lock_file_makes_no_log_of_an_object_store(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="object store"):
         LogBackend(f"{tmp_path}/store")
     assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "store" / "LOCK").read_bytes() == b""
     shutil.rmtree(tmp_path / "store" / "manifests")
     with pytest.raises(ConfigError, match="object store"):
         LogBackend(f"{tmp_path}/store")

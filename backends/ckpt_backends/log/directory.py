@@ -100,12 +100,17 @@ class LogDirectory:
                 f"another writer (process {owner}) has {self.address} open; a log has one writer: "
                 "close that one, or read with ?mode=read"
             ) from None
-        me = f"{os.getpid()}\n".encode()
-        if os.pread(fd, 64, 0) != me:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, me, 0)
         self._locked = os.fstat(fd)
         return fd
+
+    def _sign(self) -> None:
+        """Tell whoever finds the lock held by whom; not before this is known to be a log."""
+        assert self._lock_fd is not None
+        me = f"{os.getpid()}\n".encode()
+        if os.pread(self._lock_fd, 64, 0) != me:
+            with DiskErrors("write to", self._lock_path):
+                os.ftruncate(self._lock_fd, 0)
+                os.pwrite(self._lock_fd, me, 0)
 
     @property
     def is_gone(self) -> bool:

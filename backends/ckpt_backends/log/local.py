@@ -60,9 +60,11 @@ class LocalStorage(MappedSegments):
 
     # -- the place -------------------------------------------------------------------------------
 
-    def examine(self) -> None:
-        self._require_no_object_store()
-        self._make_folders()
+    def examine(self, *, closed: bool) -> None:
+        if not closed:
+            self._require_no_object_store()
+            self._make_folders()
+        self._sign()
 
     def clean_up(self) -> None:
         self._make_folders()

@@ -96,8 +96,8 @@ class OpenLog:
 
     def _open_log(self, manifest: Manifest | None, runs: list[Run]) -> None:
         closed = manifest is not None and self._is_closed(manifest)
-        if not closed and self.storage.alone:
-            self.storage.examine()
+        if self.storage.alone:
+            self.storage.examine(closed=closed)
         if manifest is not None:
             log_id: int | None = manifest.log_id
             self.summaries = {n: SegmentSummary(s.end, s.records) for n, s in manifest.segments.items()}

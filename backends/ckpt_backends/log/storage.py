@@ -45,8 +45,8 @@ class Storage(Protocol):
 
     # -- the place -------------------------------------------------------------------------------
 
-    def examine(self) -> None:
-        """Raise ConfigError if what is there is something else; make what is missing. Writers only."""
+    def examine(self, *, closed: bool) -> None:
+        """Unless a closed log was found, raise ConfigError if something else is there. Writers only."""
 
     def clean_up(self) -> None:
         """Remove what a crash has left, find what can be used again. Writers only, before a first write."""
