@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The ratio of two throughputs, pair by pair: median and quartiles."""
+    """Median and quartiles, for instance of the ratio of two throughputs, pair by pair."""
 
     low: float
     middle: float
@@ -34,9 +34,20 @@ def paired(baseline: Mapping[int, float], other: Mapping[int, float]) -> Share:
     3.00 [2.50 3.50]
     """
     ratios = [other[number] / baseline[number] for number in measured(sorted(other.keys() & baseline.keys()))]
-    if len(ratios) == 1:
-        return Share(ratios[0], ratios[0], ratios[0])
-    return Share(*statistics.quantiles(ratios, n=4, method="inclusive"))
+    return quartiles(ratios)
+
+
+def quartiles(values: Sequence[float]) -> Share:
+    """Median and quartiles of some figures, or of the only one.
+
+    Examples
+    --------
+    >>> print(quartiles([1.0, 2.0, 3.0, 4.0, 5.0]))
+    3.00 [2.00 4.00]
+    """
+    if len(values) == 1:
+        return Share(values[0], values[0], values[0])
+    return Share(*statistics.quantiles(values, n=4, method="inclusive"))
 
 
 def measured(rounds: Sequence[int]) -> Sequence[int]:

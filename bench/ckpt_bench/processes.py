@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from ckpt.dev.processes import descendants
 
@@ -20,6 +21,34 @@ def cpu_seconds(pid: int) -> float:
     """
     ticks = sum(_ticks(each) for each in (pid, *(process.pid for process in descendants(pid))))
     return ticks / _TICKS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a process has in memory."""
+
+    resident_bytes: int
+    """All of it; also pages of files, which the system keeps as long as there is room."""
+    own_bytes: int
+    """Without those: what nobody can take away."""
+
+
+def memory() -> Memory:
+    """Of this process, now.
+
+    Examples
+    --------
+    >>> found = memory()
+    >>> found.resident_bytes >= found.own_bytes > 0
+    True
+    """
+    found = {}
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.startswith(("VmRSS", "RssAnon")):
+                found[name] = int(value.split()[0]) * 1024
+    return Memory(found["VmRSS"], found["RssAnon"])
 
 
 def _ticks(pid: int) -> int:

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -34,6 +34,9 @@ class Store(Protocol):
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """The values of the keys that exist."""
 
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Everything, in whatever order the store reads it fastest."""
+
     def compact(self) -> None:
         """Reclaim garbage, in whatever way the store has for that."""
 
@@ -52,6 +55,9 @@ class BackendStore:
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         return self.backend.get_many(NAMESPACE, keys)
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        return self.backend.scan(NAMESPACE)
 
     def compact(self) -> None:
         if isinstance(self.backend, Compacts):
@@ -89,6 +95,9 @@ class RocksStore:
         found = zip(wanted, self._db.get(wanted), strict=True)
         return {key: value for key, value in found if value is not None}
 
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._db.items()
+
     def compact(self) -> None:
         self._db.flush()
         self._db.compact_range(None, None)
@@ -111,6 +120,10 @@ class LmdbStore:
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         with self._env.begin() as transaction:
             return {key: value for key in keys if (value := transaction.get(key)) is not None}
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        with self._env.begin() as transaction:
+            yield from transaction.cursor()
 
     def compact(self) -> None:
         # LMDB reclaims by copying what is needed to another folder.
@@ -148,6 +161,9 @@ class SqliteStore:
         with self._lock:
             return dict(self._db.execute(f"SELECT k, v FROM kv WHERE k IN ({marks})", wanted))
 
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._db.execute("SELECT k, v FROM kv")
+
     def compact(self) -> None:
         self._db.execute("VACUUM")
 
@@ -176,6 +192,9 @@ class DiskcacheStore:
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         found = ((key, self._cache.get(key, retry=True)) for key in keys)
         return {key: value for key, value in found if value is not None}
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        return ((key, self._cache.get(key)) for key in self._cache)
 
     def compact(self) -> None:
         self._cache.cull()
@@ -216,6 +235,10 @@ class FilePerKey:
                 continue
         return found
 
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        names = (name for name in os.listdir(self._folder) if not name.startswith("new-"))
+        return iter(self.get_many(map(bytes.fromhex, names)).items())
+
     def compact(self) -> None:
         """A file that is replaced is gone."""
 
@@ -239,6 +262,9 @@ class RawAppend:
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         del keys
         raise ConfigError("raw append is a floor for writes only; it cannot find a key again")
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        raise ConfigError("raw append is a floor for writes only; it cannot tell one record from another")
 
     def compact(self) -> None:
         """Nothing says what is garbage."""

@@ -8,6 +8,7 @@ from ckpt.cli.lazily import ImportsWhenAsked
 
 _BENCHES = {
     "compare": "ckpt_bench.compare.command",
+    "growth": "ckpt_bench.growth.command",
     "load": "ckpt_bench.ycsb.command",
     "reproduce": "ckpt_bench.reproduce.command",
     "run": "ckpt_bench.ycsb.command",

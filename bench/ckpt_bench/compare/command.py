@@ -18,12 +18,10 @@ from ckpt.cli.show import print_json, print_table
 from ckpt_bench.compare.cases import ALL_STORES, CASES
 from ckpt_bench.compare.places import SERVER_OF, given_addresses, served
 from ckpt_bench.compare.present import DIRECTION, Row, as_csv, as_page, rows_of, sections
-from ckpt_bench.compare.referee import Match, Outcome, Referee, Standing
+from ckpt_bench.compare.referee import FULL, QUICK, Budget, Match, Outcome, Referee, Standing
 from ckpt_bench.compare.selecting import Wish, at, matches
 
 _COUNT = click.IntRange(1)
-_BUDGET_S, _QUICK_BUDGET_S = 15.0, 0.5
-"""How long the turns of a store in one case may take together, before it sits rounds out."""
 
 
 @click.command(epilog=f"Cases: {', '.join(CASES)}. Stores: {', '.join(ALL_STORES)}.")
@@ -74,7 +72,7 @@ def compare(
     chosen = matches(wish, _say)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
     _say(f"seed {seed}")
-    run = _Run(seed, _QUICK_BUDGET_S if wish.quick else _BUDGET_S)
+    run = _Run(seed, QUICK if wish.quick else FULL)
     needed = dict.fromkeys(SERVER_OF[name] for match in chosen for name in match.stores if name in SERVER_OF)
     interrupted = False
     with tempfile.TemporaryDirectory(prefix="ckpt-bench-", dir=folder) as place:
@@ -106,14 +104,14 @@ def compare(
 class _Run:
     """Plays matches with progress on stderr, and keeps what was found if that is interrupted."""
 
-    def __init__(self, seed: int, budget_s: float) -> None:
-        self._seed, self._budget_s = seed, budget_s
+    def __init__(self, seed: int, budget: Budget) -> None:
+        self._seed, self._budget = seed, budget
         self.outcomes: list[Outcome] = []
         self.faults: list[str] = []
 
     def play(self, played: Sequence[Match], folder: str) -> None:
         with _progress(played) as step:
-            referee = Referee(folder, self._seed, self._budget_s, step)
+            referee = Referee(folder, self._seed, self._budget, step)
             try:
                 for match in played:
                     standings = {name: Standing(name) for name in match.stores}
@@ -143,7 +141,7 @@ def _progress(played: Sequence[Match]) -> Iterator[Any]:
             if case not in tasks:
                 tasks[case] = progress.add_task(case, total=total)
                 if not console.is_terminal:
-                    _say(f"{case} ({len(tasks)} of {len(played)}): {total} rounds")
+                    _say(f"{case} ({len(tasks)} of {len(played)}): up to {total} rounds")
             done = what if number < total else "done"
             progress.update(tasks[case], completed=number, description=f"{case}: {done}")
 

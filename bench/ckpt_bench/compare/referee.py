@@ -2,7 +2,8 @@
 
 Whatever else the machine does hits all alike, and a store is compared only with what the baseline took for
 the same work, at about the same time. A store that is much slower than others sits rounds out, evenly
-spread over the case, so that a comparison ends; it keeps enough of them for its quartiles.
+spread over the case, so that a comparison ends; it keeps enough of them for its quartiles. A quick one also
+ends when the time of its case is over, with as many rounds as there were.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import os
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,8 +21,22 @@ from ckpt_bench.compare.turns import Job, Sizes, Turn
 from ckpt_bench.compare.worker import StoreError, Worker
 from ckpt_bench.interleaved import Share, measured, paired
 
-LEAST_ROUNDS = 5
-"""How many rounds every store takes part in, however slow it is."""
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a case may take."""
+
+    store_s: float
+    """How long the turns of a store may take together, before it sits rounds out."""
+    case_s: float
+    """No round begins so long after the first one, in which everybody takes part."""
+    least_rounds: int
+    """How many rounds every store takes part in, however slow it is."""
+
+
+FULL = Budget(store_s=15.0, case_s=math.inf, least_rounds=5)
+QUICK = Budget(store_s=0.5, case_s=2.0, least_rounds=1)
+"""All cases in a minute: what they have in common is time and not rounds, since machines differ."""
 
 
 @dataclass
@@ -79,9 +95,9 @@ class Referee:
     """Runs matches; keeps one process for each store, from its first case to the end."""
 
     def __init__(
-        self, folder: str, seed: int, budget_s: float, step: Callable[[str, str, int, int], object]
+        self, folder: str, seed: int, budget: Budget, step: Callable[[str, str, int, int], object]
     ) -> None:
-        self._folder, self._seed, self._budget_s, self._step = folder, seed, budget_s, step
+        self._folder, self._seed, self._budget, self._step = folder, seed, budget, step
         self._workers: dict[str, Worker] = {}
         self._order = random.Random(seed)
 
@@ -96,15 +112,21 @@ class Referee:
         for name in list(playing):
             self._try(name, outcome, playing, self._workers[name].ready)
         every: dict[str, int] = dict.fromkeys(playing, 1)
+        ends_s = math.inf
         for number in range(total):
+            if number >= self._budget.least_rounds and time.monotonic() > ends_s:
+                break
             turns = [name for name in playing if number % every[name] == 0]
             self._order.shuffle(turns)
             for name in turns:
                 self._step(match.case.name, name, number, total)
                 self._take_turn(name, number, outcome, playing)
+            if number == 0:
+                ends_s = time.monotonic() + self._budget.case_s
+                every |= dict.fromkeys(self._too_slow(outcome, playing), total)
             if number == 1:
                 # The first round of a store is not like the others.
-                every = {name: self._stride(outcome, name, total) for name in playing}
+                every |= {name: self._stride(outcome, name, total) for name in turns if name in playing}
         self._step(match.case.name, "closing", total, total)
         for name in list(playing):
             self._try(name, outcome, playing, self._workers[name].end)
@@ -130,11 +152,20 @@ class Referee:
             playing.remove(name)
             self._workers.pop(name).stop()
 
+    def _too_slow(self, outcome: Outcome, playing: Sequence[str]) -> list[str]:
+        """Those who have used up their time with their first turn, if that may be their only one."""
+        if self._budget.least_rounds > 1:
+            return []
+        others = (name for name in playing if name != outcome.baseline)
+        return [name for name in others if outcome.standings[name].turns[0].seconds > self._budget.store_s]
+
     def _stride(self, outcome: Outcome, name: str, total: int) -> int:
         """Every how many rounds the store takes part."""
         expected_s = outcome.standings[name].turns[1].seconds * total
-        least = max(total // LEAST_ROUNDS, 1)
-        return 1 if name == outcome.baseline else min(max(math.ceil(expected_s / self._budget_s), 1), least)
+        # It was in the first two rounds, and the multiples of the stride begin with the first one.
+        most = math.ceil(total / max(self._budget.least_rounds - 1, 1))
+        wanted = max(math.ceil(expected_s / self._budget.store_s), 1)
+        return 1 if name == outcome.baseline else min(wanted, most)
 
     def _worker(self, name: str) -> Worker:
         if name not in self._workers:

@@ -24,7 +24,7 @@ _MARKERS = (
 _VARIABLES = "--ink: #1d2733; --faint: #5b6773; --line: #d5dbe1; --paper: #ffffff; --event: #b00020;"
 _VARIABLES_DARK = "--ink: #e6ebf0; --faint: #a3afba; --line: #3a4450; --paper: #14191f; --event: #ff8a80;"
 _STYLE = """
-.chart { font: 13px system-ui, sans-serif; max-width: 100%; height: auto; }
+.chart { font: 13px system-ui, sans-serif; max-width: 100%; height: auto; background: var(--paper); }
 .chart text { fill: var(--ink); }
 .chart .faint { fill: var(--faint); }
 .chart .axis { stroke: var(--line); stroke-width: 1; fill: none; }

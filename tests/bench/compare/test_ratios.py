@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from ckpt_bench.compare import referee
 from ckpt_bench.compare.cases import CASES, stores_of
 from ckpt_bench.compare.present import as_csv, as_page, rows_of, sections
-from ckpt_bench.compare.referee import LEAST_ROUNDS, Match, Outcome, Referee, Standing, sized
+from ckpt_bench.compare.referee import FULL, Budget, Match, Outcome, Referee, Standing, sized
 from ckpt_bench.compare.selecting import Wish, matches
 from ckpt_bench.compare.turns import Job, Turn
 from ckpt_bench.compare.worker import StoreError
@@ -117,14 +120,14 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Outcome, list[t
     """(seed, seconds by store) → what came out, and the turns in order."""
 
     def run(
-        seed: int, seconds: dict[str, float], fails_at: int | None = None
+        seed: int, seconds: dict[str, float], fails_at: int | None = None, budget: Budget = FULL
     ) -> tuple[Outcome, list[tuple[str, int]]]:
         script: Any = type("Script", (Scripted,), {"seconds": seconds, "taken": [], "fails_at": fails_at})
         monkeypatch.setattr(referee, "Worker", script)
         case = CASES["batched-puts-1KB"]
         sizes = sized(case, quick=False, keys=10, rounds=50)
         outcome = Outcome(case, "log", sizes, {name: Standing(name) for name in seconds})
-        judge = Referee("/nowhere", seed, 15.0, lambda *_: None)
+        judge = Referee("/nowhere", seed, budget, lambda *_: None)
         judge.play(Match(case, "log", list(seconds), sizes, {}), outcome)
         judge.close()
         return outcome, script.taken
@@ -147,8 +150,22 @@ def test_a_slow_store_sits_rounds_out_evenly_and_the_baseline_never(play: Any) -
     assert len(outcome.standings["log"].turns) == 50
     assert sorted(outcome.standings["lmdb"].turns) == [0, 1, *range(2, 50, 2)]
     slow = sorted(outcome.standings["file"].turns)
-    assert len(slow) >= LEAST_ROUNDS
-    assert slow == [0, 1, 10, 20, 30, 40]
+    assert len(slow) == FULL.least_rounds
+    assert slow == [0, 1, 13, 26, 39]
+
+
+def test_in_a_quick_comparison_a_slow_store_has_one_round_and_the_others_what_time_allows(play: Any) -> None:
+    budget = Budget(store_s=0.5, case_s=math.inf, least_rounds=1)
+    outcome, _ = play(1, {"log": 5.0, "lmdb": 0.02, "file": 0.6}, budget=budget)
+    assert len(outcome.standings["log"].turns) == 50
+    assert len(outcome.standings["lmdb"].turns) == 26
+    assert sorted(outcome.standings["file"].turns) == [0]
+
+
+def test_a_case_ends_with_its_time_but_not_before_its_first_round(play: Any) -> None:
+    outcome, turns = play(1, {"log": 0.1, "lmdb": 0.1}, budget=Budget(0.5, case_s=-1.0, least_rounds=1))
+    assert sorted(turns) == [("lmdb", 0), ("log", 0)]
+    assert outcome.ratio("lmdb") is not None
 
 
 def test_a_store_that_fails_is_out_and_the_others_go_on(play: Any) -> None:
@@ -169,6 +186,13 @@ def test_without_a_wish_every_case_without_a_server_is_played_at_its_own_size() 
     ]
     assert {match.case.name: match.sizes.keys for match in played}["open"] == 5_000_000
     assert all(match.baseline == "log" for match in played)
+
+
+def test_the_docs_name_every_case() -> None:
+    page = (Path(__file__).parents[3] / "docs/performance.md").read_text(encoding="utf-8")
+    table = page.partition("| case | what a round does |")[2].partition("\n\n")[0]
+    named = [name for line in table.splitlines() for name in re.findall(r"`(\S+)`", line.split(" | ")[0])]
+    assert named == list(CASES)
 
 
 def test_bars_are_for_stores_that_take_part() -> None:

@@ -28,6 +28,7 @@ def test_what_is_put_is_found_again_after_reopening(tmp_path: Path, name: str, d
     store.put_many({b"or": b"4"})
     store.compact()
     assert store.get_many([b"or"]) == {b"or": b"4"}
+    assert sorted(store.scan()) == [(b"be", b"3"), (b"or", b"4")]
     store.close()
 
 
@@ -38,6 +39,8 @@ def test_the_floor_writes_every_value_and_finds_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "raw").read_bytes() == b"123456"
     with pytest.raises(ConfigError, match="cannot find a key again"):
         store.get_many([b"be"])
+    with pytest.raises(ConfigError, match="cannot tell one record from another"):
+        store.scan()
     store.close()
 
 

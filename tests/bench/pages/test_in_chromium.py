@@ -203,6 +203,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "bench compare": written_by(
         "compare", "durable-batch-100", "raw-append-nosync", "--quick", "--rounds", "2"
     ),
+    "bench growth": written_by("growth", "--quick", "--keys", "300,1e3", "--store", "log", "--store", "lmdb"),
     "bench reproduce": written_by("reproduce", "s4", "fig-4.1", "fig-4.2", "table-5.1", "--quick"),
 }
 

@@ -1,0 +1,1 @@
+"""What puts, gets, opening, recovery and garbage collection cost as keys grow: `ckpt bench growth`."""
