@@ -35,6 +35,7 @@ def run_page(
     throughput: Mapping[str, Sequence[tuple[float, float]]],
     events: Sequence[Event] = (),
     faults: Sequence[str] = (),
+    interrupted: str = "",
     figures: Sequence[Sequence[str]] = (),
 ) -> str:
     """A whole HTML document on one run, from plain data.
@@ -52,6 +53,8 @@ def run_page(
         What happened meanwhile: GC, CRASH, RECOVER.
     faults
         What went wrong, in words; shown first.
+    interrupted
+        How far the run came, if it was ended early.
     figures
         Rows of (metric, measurement, value) as the command prints them, for a table at the end.
 
@@ -67,7 +70,7 @@ def run_page(
     >>> html.count("<section>"), "40 µs" in html, "GC" in html
     (3, True, True)
     """
-    sections = [Section("Summary", _faults(faults), "", ["", ""], [list(row) for row in summary])]
+    sections = [Section("Summary", _said(faults, interrupted), "", ["", ""], [list(row) for row in summary])]
     curves = {each.name: _curve(each) for each in operations if each.percentiles}
     # an operation has the same colour and mark in both charts
     order = {each.name: number for number, each in enumerate(operations)}
@@ -98,7 +101,9 @@ def run_page(
     return page(title, about, sections)
 
 
-def _faults(faults: Sequence[str]) -> str:
+def _said(faults: Sequence[str], interrupted: str) -> str:
+    if interrupted:
+        return f"Interrupted: {interrupted}. {_said(faults, '') if faults else 'Nothing failed until then.'}"
     if not faults:
         return "Nothing failed."
     said = "; ".join(faults)

@@ -26,6 +26,8 @@ _IN_CHECKOUT = Path(__file__).parents[3] / "configs" / "workloads"
 
 def workload_file(name: str) -> str:
     """The path of a workload: a file, or one of those that come along, by its name."""
+    if os.path.isdir(name):
+        raise ConfigError(f"-P {name} is a folder; name a workload file in it")
     if os.path.exists(name):
         return name
     for folder in (_BUNDLED, _IN_CHECKOUT):
@@ -109,6 +111,7 @@ def _carry_out(
     for fault in results.faults:
         _say(f"ckpt: {fault}")
     if results.interrupted:
+        _say(f"ckpt: interrupted; these are the results so far: {results.reached}")
         raise click.exceptions.Exit(INTERRUPTED)
     if results.faults:
         raise click.exceptions.Exit(BAD_DATA)

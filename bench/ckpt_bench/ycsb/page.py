@@ -32,7 +32,7 @@ def page_of(results: Results, settings: Settings) -> str:
             ("throughput", f"{throughput:,.1f} operations/s"),
             ("time", f"{figures['OVERALL', 'RunTime(ms)'] / 1000:,.1f} s"),
             ("failed operations", f"{failed.total():,}"),
-            *((f"{metric}: {what}", f"{value:,}") for metric, what, value in results.rows if _is_count(what)),
+            *((f"{metric}: {what}", f"{value:,}") for metric, what, value in results.counts),
         ],
         operations=[
             _operation(name, histogram, failed[name])
@@ -42,13 +42,9 @@ def page_of(results: Results, settings: Settings) -> str:
         throughput=_throughput(results, figures["OVERALL", "RunTime(ms)"] / 1000),
         events=[Event(event.from_s, event.name, event.to_s) for event in results.events],
         faults=results.faults,
+        interrupted=results.reached,
         figures=[[metric, measurement, f"{value:,.6g}"] for metric, measurement, value in results.rows],
     )
-
-
-def _is_count(what: str) -> bool:
-    """Whether a figure is none of the latencies, which have a place of their own."""
-    return not ("(us)" in what or what.startswith(("Return=", "RunTime", "Throughput", "Operations")))
 
 
 def _operation(name: str, histogram: LatencyHistogram, errors: int) -> Operation:

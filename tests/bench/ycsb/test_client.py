@@ -52,6 +52,7 @@ def phase_on(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch, **properties: object
 ) -> tuple[Phase, list[str]]:
     monkeypatch.setattr(session, "open_backend", lambda _: backend)
+    monkeypatch.setattr(session, "open_used", lambda _: backend)
     told: list[str] = []
     settings = settings_of({name.replace("__", "."): str(v) for name, v in properties.items()}, told.append)
     return Phase("memory://", settings, told.append, io.StringIO()), told
@@ -192,7 +193,7 @@ def test_ctrl_c_ends_with_the_results_so_far() -> None:
     ) as run:
         assert run.stderr is not None
         for line in run.stderr:
-            if "current ops/sec" in line:
+            if "[READ: Count=" in line:
                 break
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)

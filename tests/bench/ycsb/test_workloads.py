@@ -102,14 +102,13 @@ def test_integrity_is_checked_and_a_changed_record_found(bench: Bench, tmp_path:
 
 
 def test_what_is_missing_is_counted_shown_and_sets_the_exit_code(bench: Bench, tmp_path: Path) -> None:
-    done = bench("run", f"log://{tmp_path}/empty", "-P", "workloada", code=1)
-    assert done.figures["READ"]["Operations"] == 0
+    address = f"log://{tmp_path}/store?durability=os"
+    bench("load", address, "-P", "workloada", "-p", "recordcount=10")
+    done = bench("run", address, "-P", "workloada", code=1)
     missing = done.figures["READ"]["Return=NOT_FOUND"]
     assert done.figures["READ-FAILED"]["Operations"] == missing > 0
-    assert f"READ: {missing:.0f} NOT_FOUND" in done.err
-    each = bench(
-        "run", f"log://{tmp_path}/empty", "-P", "workloada", "-p", "reportlatencyforeacherror=true", code=1
-    )
+    assert f"READ: {missing:.0f} NOT_FOUND (was it loaded with this recordcount" in done.err
+    each = bench("run", address, "-P", "workloada", "-p", "reportlatencyforeacherror=true", code=1)
     assert "READ-NOT_FOUND" in each.figures
 
 
