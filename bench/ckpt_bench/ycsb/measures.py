@@ -59,6 +59,8 @@ class Measurements:
         self.begun_ns, self._begun_s = time.perf_counter_ns(), time.time()
         self.per_second: dict[str, Counter[int]] = {}
         """Operation → second of the run → how many ended in it."""
+        self.per_second_us: dict[str, Counter[int]] = {}
+        """The same for the sum of their latencies, from when they began."""
 
     def begin(self) -> int:
         """The phase begins now: from here on seconds and intervals are counted; the clock's reading."""
@@ -88,11 +90,15 @@ class Measurements:
 
     def _count(self, name: str, taken: Times, intended: bool) -> None:
         ended = taken[:, -1]
-        seconds = (ended - self.begun_ns) // 1_000_000_000
-        for second, count in zip(
-            *(each.tolist() for each in np.unique(seconds, return_counts=True)), strict=True
-        ):
-            self.per_second.setdefault(name, Counter())[second] += count
+        seconds, where, counts = np.unique(
+            (ended - self.begun_ns) // 1_000_000_000, return_inverse=True, return_counts=True
+        )
+        sums_us = np.bincount(where, weights=(ended - taken[:, -2]) / 1000)
+        per_second = self.per_second.setdefault(name, Counter())
+        per_second_us = self.per_second_us.setdefault(name, Counter())
+        for second, count, sum_us in zip(seconds.tolist(), counts.tolist(), sums_us.tolist(), strict=True):
+            per_second[second] += count
+            per_second_us[second] += round(sum_us)
         never = name.startswith(_NEVER_INTENDED)
         if self._settings.measurement_interval is not Interval.INTENDED or never:
             self._take(name, (ended - taken[:, -2]) // 1000, ended)

@@ -53,6 +53,8 @@ class Results:
     """Those of the rows that are neither latencies nor numbers of operations."""
     histograms: dict[str, LatencyHistogram] = field(default_factory=dict)
     per_second: dict[str, Counter[int]] = field(default_factory=dict)
+    per_second_us: dict[str, Counter[int]] = field(default_factory=dict)
+    """Operation → second → how many ended in it; and the sum of their latencies."""
     events: list[Event] = field(default_factory=list)
     """What happened besides operations."""
 
@@ -247,6 +249,7 @@ class Phase:
         ]
         results.faults = [*self._faults(), *binding.faults(), *crashes.faults()]
         results.per_second = self._measurements.per_second
+        results.per_second_us = self._measurements.per_second_us
         names = {row[0] for row in results.rows}
         results.histograms = {
             each: found for each in sorted(names) if (found := self._measurements.histogram(each)) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,37 @@ def test_a_page_has_every_figure(bench: Bench, tmp_path: Path) -> None:
     assert text.count("<svg") >= 2
     assert "95thPercentileLatency(us)" in text
     assert "[READ], Operations" in done.out
+
+
+def test_a_page_shows_throughput_against_latency(bench: Bench, tmp_path: Path) -> None:
+    html = tmp_path / "run.html"
+    bench("run", "memory://", "-P", "workloadc", "--html", html, "--target", "800")
+    text = html.read_text()
+    assert "<title>Throughput against latency</title>" in text
+    chart = text.partition("<title>Throughput against latency</title>")[2].partition("</svg>")[0]
+    assert len(re.findall(r"<title>READ: [\d.]+ [µm]s at [\d.,]+</title>", chart)) == 2, "two parts of a run"
+
+
+def test_the_summary_of_a_page_has_no_series(bench: Bench, tmp_path: Path) -> None:
+    html = tmp_path / "run.html"
+    bench("run", "memory://", "-P", "workloadc", "-p", "measurementtype=timeseries", "--html", html)
+    summary = html.read_text().partition("<h2>Summary</h2>")[2].partition("</section>")[0]
+    assert "READ: 0" not in summary
+    assert "throughput" in summary
+
+
+def test_a_page_shows_the_last_part_of_a_second_too(bench: Bench, tmp_path: Path) -> None:
+    html = tmp_path / "run.html"
+    bench("run", "memory://", "-P", "workloadc", "--html", html, "--target", "700")
+    over_time = html.read_text().partition("<title>Throughput over time</title>")[2].partition("</desc>")[0]
+    assert " at 1 s" in over_time
+
+
+def test_the_time_that_is_left_is_at_most_the_limit(bench: Bench) -> None:
+    limit = ("-p", "operationcount=100000000", "-p", "maxexecutiontime=2")
+    done = bench("run", "memory://", "-P", "workloadc", "-s", "-p", "status.interval=1", *limit)
+    (left,) = [line for line in done.err.splitlines() if " 1 sec: " in line and "READ" in line]
+    assert "est completion in 1 second " in left
 
 
 def test_status_lines_have_ycsbs_shape(bench: Bench) -> None:
