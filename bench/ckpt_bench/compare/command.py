@@ -20,6 +20,7 @@ from ckpt_bench.compare.places import SERVER_OF, given_addresses, served
 from ckpt_bench.compare.present import DIRECTION, Row, as_csv, as_page, rows_of, sections
 from ckpt_bench.compare.referee import FULL, QUICK, Budget, Match, Outcome, Referee, Standing
 from ckpt_bench.compare.selecting import Wish, at, matches
+from ckpt_bench.outputs import require_writable
 
 _COUNT = click.IntRange(1)
 
@@ -67,6 +68,8 @@ def compare(
 
     The exit code is 1 if a store failed, and 130 after Ctrl-C; results so far are printed in both cases.
     """
+    if html is not None:
+        require_writable(html)
     wish = Wish(**wishes)
     given = given_addresses(pairs)
     chosen = matches(wish, _say)
@@ -82,9 +85,6 @@ def compare(
         except KeyboardInterrupt:
             interrupted = True
     rows = [row for outcome in run.outcomes for row in rows_of(outcome, seed, given)]
-    if html is not None:
-        with open(html, "w", encoding="utf-8") as file:
-            file.write(as_page(run.outcomes, rows, seed))
     if as_json:
         for row in rows:
             print_json(asdict(row))
@@ -92,6 +92,9 @@ def compare(
         click.echo(as_csv(rows), nl=False)
     else:
         _print_tables(run.outcomes, rows)
+    if html is not None:
+        with open(html, "w", encoding="utf-8") as file:
+            file.write(as_page(run.outcomes, rows, seed))
     for fault in run.all_faults():
         _say(f"ckpt: {fault}")
     if interrupted:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from ckpt_bench.compare.places import durability, network
 from ckpt_bench.compare.referee import Outcome
 from ckpt_bench.interleaved import measured
-from ckpt_bench.plot import Bar, Section, bars, page
+from ckpt_bench.plot import Bar, Point, Section, bars, page, trade_off
 
 DIRECTION = (
     "A ratio is the baseline's throughput over the store's: above 1 the baseline is faster. "
@@ -62,7 +62,7 @@ def rows_of(outcome: Outcome, seed: int, given: Mapping[str, str]) -> list[Row]:
                 ops_per_s=_rounded(standing.ops_per_s()),
                 bar=bar.least if bar else None,
                 stretch=bar.stretch if bar else None,
-                met=ratio.middle >= bar.least if bar else None,
+                met=ratio.middle >= bar.least if bar and outcome.at_full_size else None,
                 durability=durability(standing.store, durable=outcome.case.durable, given=given),
                 network=network(standing.store, given),
                 keys=outcome.sizes.keys,
@@ -93,7 +93,30 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 def as_page(outcomes: Sequence[Outcome], rows: Sequence[Row], seed: int) -> str:
     """A page with all charts and tables."""
-    return page("ckpt bench compare", f"{DIRECTION} Seed {seed}.", sections(outcomes, rows))
+    charts = []
+    for section in sections(outcomes, rows):
+        charts.append(section)
+        charts += [_against(outcome) for outcome in outcomes if outcome.case.name == section.title]
+    return page("ckpt bench compare", f"{DIRECTION} Seed {seed}.", charts)
+
+
+def _against(outcome: Outcome) -> Section:
+    """One point for each store of a case."""
+    calls = outcome.sizes.calls
+    points = {
+        standing.store: [Point(standing.ops_per_s(), standing.slow_s() / calls * 1e6)]
+        for standing in outcome.finished()
+    }
+    return Section(
+        f"{outcome.case.name}: throughput against latency",
+        f"Median operations/s of the rounds, and the time of a call (records: {outcome.sizes.records:,}) in "
+        f"the slowest tenth of them.",
+        trade_off(
+            f"{outcome.case.name}: throughput against latency", "operations/s", "time of a call", points
+        ),
+        [],
+        [],
+    )
 
 
 def _section(outcome: Outcome, rows: Sequence[Row]) -> Section:
@@ -105,7 +128,8 @@ def _section(outcome: Outcome, rows: Sequence[Row]) -> Section:
     ]
     return Section(
         case.name,
-        f"{case.about[0].upper()}{case.about[1:]}. {outcome.sizes.keys:,} keys; baseline {outcome.baseline}.",
+        f"{case.about[0].upper()}{case.about[1:]}. {outcome.sizes.keys:,} keys; baseline {outcome.baseline}."
+        f"{_judged_elsewhere(outcome, rows)}",
         bars(f"Throughput of {outcome.baseline} over that of each store", marks),
         [
             *("store", "ops/s", "ratio", "quartiles", "rounds", "bar", ""),
@@ -139,10 +163,16 @@ def _place(row: Row, on_servers: bool) -> list[str]:
 
 def _verdict(row: Row) -> str:
     if row.met is None:
-        return "-"
+        return "-" if row.bar is None else "not judged"
     if row.met and row.stretch is not None and row.ratio >= row.stretch:
         return f"met, and {row.stretch:g}"
     return "met" if row.met else "missed"
+
+
+def _judged_elsewhere(outcome: Outcome, rows: Sequence[Row]) -> str:
+    if outcome.at_full_size or all(row.bar is None for row in rows):
+        return ""
+    return f" The bar is for {outcome.case.sizes.keys:,} keys and full rounds, so it is not judged here."
 
 
 def _spread(row: Row) -> str:

@@ -61,6 +61,11 @@ class Standing:
         counts = [turn.written for turn in turns if turn.written is not None]
         return statistics.median(counts) if counts else None
 
+    def slow_s(self) -> float:
+        """What a turn took in the slowest tenth of its rounds that count; of few, in the slowest."""
+        took_s = sorted(self.turns[number].seconds for number in measured(sorted(self.turns)))
+        return took_s[math.ceil(len(took_s) * 0.9) - 1]
+
 
 @dataclass
 class Outcome:
@@ -72,6 +77,11 @@ class Outcome:
     standings: dict[str, Standing]
     errors: dict[str, str] = field(default_factory=dict)
     """Store → why it could not go on."""
+
+    @property
+    def at_full_size(self) -> bool:
+        """Whether the work was as large as the bars of the case are for; rounds only make a figure surer."""
+        return replace(self.sizes, rounds=self.case.sizes.rounds) == self.case.sizes
 
     def ratio(self, store: str) -> Share | None:
         """The baseline's throughput over the store's; None if there is no round that both were in."""

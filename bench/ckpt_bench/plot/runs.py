@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_bench.plot.charts import over_time, percentiles
+from ckpt_bench.plot.charts import over_time, percentiles, trade_off
 from ckpt_bench.plot.pages import Section, page
-from ckpt_bench.plot.plane import Event
+from ckpt_bench.plot.plane import Event, Point
 from ckpt_bench.plot.scales import duration
 
 _SHOWN = (50.0, 90.0, 99.0, 99.9, 100.0)
@@ -33,8 +33,10 @@ def run_page(
     summary: Sequence[tuple[str, str]],
     operations: Sequence[Operation],
     throughput: Mapping[str, Sequence[tuple[float, float]]],
+    against: Mapping[str, Sequence[Point]] | None = None,
     events: Sequence[Event] = (),
     faults: Sequence[str] = (),
+    interrupted: str = "",
     figures: Sequence[Sequence[str]] = (),
 ) -> str:
     """A whole HTML document on one run, from plain data.
@@ -48,10 +50,14 @@ def run_page(
     throughput
         Operation, or a name for their sum, → (seconds since the start, operations per second). A second in
         which nothing ended is to be there with 0, or the line passes over it.
+    against
+        Operation → (operations per second, mean latency in µs) in parts of the run.
     events
         What happened meanwhile: GC, CRASH, RECOVER.
     faults
         What went wrong, in words; shown first.
+    interrupted
+        How far the run came, if it was ended early.
     figures
         Rows of (metric, measurement, value) as the command prints them, for a table at the end.
 
@@ -67,9 +73,9 @@ def run_page(
     >>> html.count("<section>"), "40 µs" in html, "GC" in html
     (3, True, True)
     """
-    sections = [Section("Summary", _faults(faults), "", ["", ""], [list(row) for row in summary])]
+    sections = [Section("Summary", _said(faults, interrupted), "", ["", ""], [list(row) for row in summary])]
     curves = {each.name: _curve(each) for each in operations if each.percentiles}
-    # an operation has the same colour and mark in both charts
+    # an operation has the same colour and mark in all charts
     order = {each.name: number for number, each in enumerate(operations)}
     throughput = dict(sorted(throughput.items(), key=lambda item: order.get(item[0], len(order))))
     if operations:
@@ -92,13 +98,26 @@ def run_page(
                 _event_rows(events),
             )
         )
+    if against:
+        in_order = sorted(against.items(), key=lambda item: order.get(item[0], len(order)))
+        sections.append(
+            Section(
+                "Throughput against latency",
+                "Mean latency by operations per second: one point for each part of the run.",
+                trade_off("Throughput against latency", "operations/s", "mean latency", dict(in_order)),
+                [],
+                [],
+            )
+        )
     if figures:
         header = ["metric", "measurement", "value"]
         sections.append(Section("All figures", "As the command prints them.", "", header, figures))
     return page(title, about, sections)
 
 
-def _faults(faults: Sequence[str]) -> str:
+def _said(faults: Sequence[str], interrupted: str) -> str:
+    if interrupted:
+        return f"Interrupted: {interrupted}. {_said(faults, '') if faults else 'Nothing failed until then.'}"
     if not faults:
         return "Nothing failed."
     said = "; ".join(faults)

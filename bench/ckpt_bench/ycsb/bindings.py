@@ -14,6 +14,7 @@ import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from ckpt.acks import SaveResult
@@ -32,6 +33,7 @@ from ckpt_bench.ycsb.settings import Settings
 
 OK, NOT_FOUND = "OK", "NOT_FOUND"
 DURABLE = "DURABLE"
+_AT_ONCE_S = 0.001
 
 
 def status_of(error: BaseException) -> str:
@@ -58,13 +60,13 @@ class Binding(Protocol):
     def read(self, key: bytes, field: str | None) -> Record | None:
         """The record, or one field of it; None if there is none."""
 
-    def insert(self, key: bytes, record: Record) -> None:
-        """Write a whole record."""
+    def insert(self, key: bytes, record: Record, due_ns: int = 0) -> None:
+        """Write a whole record; it was due then, or is now."""
 
-    def insert_many(self, records: Mapping[bytes, Record]) -> None:
+    def insert_many(self, records: Mapping[bytes, Record], due_ns: int = 0) -> None:
         """Write whole records with one wait."""
 
-    def update(self, key: bytes, changes: Record) -> bool:
+    def update(self, key: bytes, changes: Record, due_ns: int = 0) -> bool:
         """Change these fields; whether there is such a record."""
 
     def scan(self, first: bytes, count: int, field: str | None) -> list[Record]:
@@ -72,6 +74,12 @@ class Binding(Protocol):
 
     def finish(self) -> None:
         """Return when everything written is durable."""
+
+    def pending(self) -> int:
+        """How many writes are not durable yet."""
+
+    def abandon(self) -> None:
+        """Wait for nothing more: neither does `close`, and what is pending is reported as that."""
 
     def close(self) -> None:
         """Free what this binding opened, which is not the backend; idempotent."""
@@ -97,13 +105,16 @@ class BackendBinding:
         value = self.backend.get_many(self._table, (key,)).get(key)
         return None if value is None else _taken(decode(value), field)
 
-    def insert(self, key: bytes, record: Record) -> None:
+    def insert(self, key: bytes, record: Record, due_ns: int = 0) -> None:
+        del due_ns
         self.backend.put_many(self._table, {key: encode(record)})
 
-    def insert_many(self, records: Mapping[bytes, Record]) -> None:
+    def insert_many(self, records: Mapping[bytes, Record], due_ns: int = 0) -> None:
+        del due_ns
         self.backend.put_many(self._table, {key: encode(record) for key, record in records.items()})
 
-    def update(self, key: bytes, changes: Record) -> bool:
+    def update(self, key: bytes, changes: Record, due_ns: int = 0) -> bool:
+        del due_ns
         if len(changes) < self._fields:
             value = self.backend.get_many(self._table, (key,)).get(key)
             if value is None:
@@ -122,6 +133,12 @@ class BackendBinding:
 
     def finish(self) -> None:
         self.backend.flush()
+
+    def pending(self) -> int:
+        return 0
+
+    def abandon(self) -> None:
+        """Nothing is pending."""
 
     def close(self) -> None:
         """There is nothing but the backend, which is not its own."""
@@ -150,7 +167,9 @@ class KeeperBinding:
         self._statuses = recorder.statuses
         self._times = recorder.of(DURABLE)
         self._on_error = on_error
-        self._submitted: dict[bytes, deque[int]] = {}
+        self._submitted: dict[bytes, deque[tuple[int, int]]] = {}
+        """Key → when each of its saves was due, and when it was made."""
+        self._abandoned = False
         self._saves = itertools.count()
         self._wide = settings.measurement_interval != "op"
         self._keeper = SafeKeeper(backend, on_result=self._acknowledged, **settings.keeper_options)
@@ -161,25 +180,26 @@ class KeeperBinding:
         state = self._states.load(key)
         return None if state is None else _taken(state, field)
 
-    def insert(self, key: bytes, record: Record) -> None:
+    def insert(self, key: bytes, record: Record, due_ns: int = 0) -> None:
         waiting = self._submitted.get(key)
         if waiting is None:
             waiting = self._submitted.setdefault(key, deque())
-        waiting.append(time.perf_counter_ns())
+        now_ns = time.perf_counter_ns()
+        waiting.append((due_ns or now_ns, now_ns))
         next(self._saves)
         self._states.save(key, record)
 
-    def insert_many(self, records: Mapping[bytes, Record]) -> None:
+    def insert_many(self, records: Mapping[bytes, Record], due_ns: int = 0) -> None:
         for key, record in records.items():
-            self.insert(key, record)
+            self.insert(key, record, due_ns)
 
-    def update(self, key: bytes, changes: Record) -> bool:
+    def update(self, key: bytes, changes: Record, due_ns: int = 0) -> bool:
         if len(changes) < self._fields:
             state = self._states.load(key)
             if state is None:
                 return False
             changes = state | changes
-        self.insert(key, changes)
+        self.insert(key, changes, due_ns)
         return True
 
     def scan(self, first: bytes, count: int, field: str | None) -> list[Record]:
@@ -188,13 +208,15 @@ class KeeperBinding:
 
     def _acknowledged(self, result: SaveResult) -> None:
         """Once for every save: of one key in order, but for refused ones, which are the newest."""
+        if self._abandoned:
+            return
         ended = time.perf_counter_ns()
         error = result.error
         waiting = self._submitted[result.key]
         if error is None:
-            started = waiting.popleft()
+            due, started = waiting.popleft()
             # one call, since a refused save is acknowledged on another thread
-            self._times.extend((started, started, ended) if self._wide else (started, ended))
+            self._times.extend((due, started, ended) if self._wide else (started, ended))
         elif isinstance(error, QueueFullError):
             waiting.pop()
         else:
@@ -206,10 +228,23 @@ class KeeperBinding:
         try:
             self._keeper.flush()
         finally:
-            self._accounts = self._states.accounts()
+            if not self._abandoned:
+                self._accounts = self._states.accounts()
+
+    def pending(self) -> int:
+        return self._states.accounts().pending
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        self._accounts = self._states.accounts()
+        self._keeper.options = replace(self._keeper.options, close_timeout_s=_AT_ONCE_S)
 
     def close(self) -> None:
-        self._keeper.close()
+        try:
+            self._keeper.close()
+        except BackendUnavailableError:
+            if not self._abandoned:
+                raise
 
     def rows(self) -> list[Row]:
         names = ("submitted", "durable", "coalesced", "dropped", "failed", "pending")

@@ -30,6 +30,8 @@ class Chooser:
         self._inserted = inserted
         self._sequence = itertools.count()
         first, count = settings.insertstart, settings.inserts
+        if not settings.proportions:
+            raise ConfigError("no operation has a proportion above 0; set readproportion, for example")
         if count < 1 and settings.requestdistribution not in (Request.LATEST, Request.EXPONENTIAL):
             raise ConfigError("there are no records to choose from; set recordcount to how many were loaded")
         self._numbers: Generator
@@ -97,8 +99,6 @@ class Chooser:
 def operations(settings: Settings, random: np.random.Generator) -> Iterator[str]:
     """The name of one operation after the other, as often as its proportion says."""
     names = list(settings.proportions)
-    if not names:
-        raise ConfigError("no operation has a proportion above 0; set readproportion, for example")
     weights = np.array([settings.proportions[name] for name in names])
     ends = np.cumsum(weights / weights.sum())
     while True:

@@ -124,6 +124,10 @@ class Client(threading.Thread):
         self._record(name, started_ns, ended_ns)
         return result
 
+    def _put(self, key: bytes, record: Record) -> bool:
+        self._binding.insert(key, record, self._intended_ns)
+        return True
+
     def _record(self, name: str, started_ns: int, ended_ns: int) -> None:
         times = self._arrays.get(name)
         if times is None:
@@ -169,12 +173,8 @@ class Loader(Client):
         batch, self._batch = self._batch, {}
         return self._tried(self._put_many, batch)
 
-    def _put(self, key: bytes, record: Record) -> bool:
-        self._binding.insert(key, record)
-        return True
-
     def _put_many(self, batch: dict[bytes, Record]) -> bool:
-        self._binding.insert_many(batch)
+        self._binding.insert_many(batch, self._intended_ns)
         return True
 
     def _tried(self, call: Callable[..., bool], *arguments: Any) -> bool:
@@ -221,7 +221,7 @@ class Worker(Client):
 
     def _update(self) -> bool:
         key = next(self._keys)
-        self._timed(self._update_name, self._binding.update, key, self._changes(key))
+        self._timed(self._update_name, self._binding.update, key, self._changes(key), self._intended_ns)
         return True
 
     def _insert(self) -> bool:
@@ -231,10 +231,6 @@ class Worker(Client):
             self._timed(self._insert_name, self._put, key, self._fields.all(key))
         finally:
             self._inserted.acknowledge(number)
-        return True
-
-    def _put(self, key: bytes, record: Record) -> bool:
-        self._binding.insert(key, record)
         return True
 
     def _scan(self) -> bool:
@@ -253,7 +249,7 @@ class Worker(Client):
         field, changes = self._field(), self._changes(key)
         started_ns = _clock()
         record = self._timed("READ", self._binding.read, key, field)
-        changed = self._timed(self._update_name, self._binding.update, key, changes)
+        changed = self._timed(self._update_name, self._binding.update, key, changes, self._intended_ns)
         if record is not None and changed:
             self._record("READ-MODIFY-WRITE", started_ns, _clock())
         else:

@@ -13,6 +13,7 @@ import click
 from ckpt.cli.failures import BAD_DATA, INTERRUPTED
 from ckpt.cli.stores import address_parameter
 from ckpt.errors import ConfigError
+from ckpt_bench.outputs import require_writable
 from ckpt_bench.ycsb.exporters import EXPORTERS
 from ckpt_bench.ycsb.page import page_of
 from ckpt_bench.ycsb.properties import gathered
@@ -25,6 +26,8 @@ _IN_CHECKOUT = Path(__file__).parents[3] / "configs" / "workloads"
 
 def workload_file(name: str) -> str:
     """The path of a workload: a file, or one of those that come along, by its name."""
+    if os.path.isdir(name):
+        raise ConfigError(f"-P {name} is a folder; name a workload file in it")
     if os.path.exists(name):
         return name
     for folder in (_BUNDLED, _IN_CHECKOUT):
@@ -48,8 +51,12 @@ def _workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "-p", "pairs", multiple=True, metavar="NAME=VALUE", help="One property; wins over files."
             ),
-            click.option("--threads", type=click.IntRange(1), help="Threads (threadcount). Default: 1."),
-            click.option("--target", type=click.FloatRange(0), help="Operations per second (target)."),
+            click.option(
+                "--threads", "-threads", type=click.IntRange(1), help="Threads (threadcount). Default: 1."
+            ),
+            click.option(
+                "--target", "-target", type=click.FloatRange(0), help="Operations per second (target)."
+            ),
             click.option(
                 "-s", "status", is_flag=True, help="Status on stderr every status.interval seconds."
             ),
@@ -94,22 +101,33 @@ def _carry_out(
     **flags: Any,
 ) -> None:
     settings = _settings(files, pairs, **flags)
+    for path in (*settings.files, *([html] if html is not None else [])):
+        require_writable(path)
     results = phase(Phase(address, settings, _say, sys.stdout))
-    exported = EXPORTERS[settings.exporter](results.rows)
-    if settings.exportfile:
-        with open(settings.exportfile, "w", encoding="utf-8") as file:
-            file.write(exported)
-    else:
-        click.echo(exported, nl=False)
+    _export(EXPORTERS[settings.exporter](results.rows), settings.exportfile)
     if html is not None:
         with open(html, "w", encoding="utf-8") as file:
             file.write(page_of(results, settings))
     for fault in results.faults:
         _say(f"ckpt: {fault}")
     if results.interrupted:
+        _say(f"ckpt: interrupted; these are the results so far: {results.reached}")
         raise click.exceptions.Exit(INTERRUPTED)
     if results.faults:
         raise click.exceptions.Exit(BAD_DATA)
+
+
+def _export(exported: str, path: str) -> None:
+    """Into the file; if the disk is full by now, results are worth more on stdout than nowhere."""
+    if not path:
+        click.echo(exported, nl=False)
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(exported)
+    except OSError:
+        click.echo(exported, nl=False)
+        raise
 
 
 def _settings(

@@ -42,14 +42,14 @@ class Crashes:
         settings: Settings,
         *,
         recorder: Recorder,
-        stop: threading.Event,
+        cancelled: threading.Event,
         on_error: Callable[[str, Exception], None],
         say: Callable[[str], object],
     ) -> None:
         self._address = address
         self._settings = settings
         self._recorder = recorder
-        self._stop = stop
+        self._cancelled = cancelled
         self._on_error = on_error
         self._say = say
         self._random = random.Random(settings.seed)
@@ -58,18 +58,21 @@ class Crashes:
         self._codec = ValueCodec()
         self.moments_ns: list[tuple[int, int]] = []
         """When each was killed, and when the first record was read again."""
+        self.done = 0
+        """How many of them, also those that failed."""
         self.counts: Counter[str] = Counter(Acknowledged=0, Lost=0, Altered=0)
 
     def run(self) -> None:
-        """As many crashes as the settings ask for."""
-        for number in range(self._settings.crashcount):
-            if self._stop.is_set():
+        """As many crashes as the settings ask for, unless told to leave the rest out."""
+        for number in range(self.done, self._settings.crashcount):
+            if self._cancelled.is_set():
                 return
             try:
                 self._one(f"crash {number + 1} of {self._settings.crashcount}")
             except (CkptError, OSError) as error:
                 self._recorder.statuses["CRASH", status_of(error)] += 1
                 self._on_error("CRASH", error)
+            self.done += 1
 
     def _one(self, what: str) -> None:
         with open_backend(self._address) as backend:
@@ -129,7 +132,7 @@ class Crashes:
         assert victim.stderr is not None
         told = b""
         until_s = time.monotonic() + _START_S
-        while (left_s := until_s - time.monotonic()) > 0 and not self._stop.is_set():
+        while (left_s := until_s - time.monotonic()) > 0 and not self._cancelled.is_set():
             if not select.select([victim.stdout], [], [], min(left_s, 0.1))[0]:
                 continue
             more = os.read(victim.stdout.fileno(), _READ_BYTES)

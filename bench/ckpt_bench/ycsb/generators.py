@@ -209,6 +209,11 @@ class Histogram:
             self._sizes = np.array([(bucket + 1) * int(head[1]) for bucket in weights], np.int64)
             self._share = np.array(list(weights.values())) / sum(weights.values())
             self.longest = int(self._sizes.max())
+        except OSError as error:
+            raise ConfigError(
+                f"fieldlengthhistogram: cannot read {path}: {(error.strerror or str(error)).lower()}; name a "
+                f"file of `BlockSize<tab>bytes` and lines of `bucket<tab>weight`"
+            ) from error
         except (IndexError, ValueError, ZeroDivisionError) as error:
             if isinstance(error, ConfigError):
                 raise

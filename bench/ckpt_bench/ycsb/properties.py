@@ -42,6 +42,9 @@ def gathered(files: Iterable[str], pairs: Iterable[str]) -> dict[str, str]:
         except UnicodeDecodeError:
             with open(path, encoding="latin-1") as file:  # what Java takes a file for
                 found.update(parse(file.read()))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"-P: cannot read the workload file {path}: {reason}") from error
     found.update(_pairs(pairs))
     return found
 

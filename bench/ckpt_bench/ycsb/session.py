@@ -1,18 +1,20 @@
 """One phase of a benchmark from its settings to its results: load, or run.
 
 A phase ends when its operations are done, when `maxexecutiontime` is over, or with Ctrl-C; in each case there
-are results of what was done until then. Errors of the store do not end it: they are counted.
+are results of what was done until then. Errors of the store do not end it: they are counted. What cannot be
+done is said before anything is.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TextIO
 
 import numpy as np
@@ -20,16 +22,19 @@ import numpy as np
 from ckpt.backend import Backend
 from ckpt.errors import CkptError, ConfigError
 from ckpt.registry import open_backend
-from ckpt_bench.ycsb.bindings import Binding, bound, counted
+from ckpt_bench.ycsb.bindings import NOT_FOUND, Binding, bound, counted
 from ckpt_bench.ycsb.choosing import Chooser
 from ckpt_bench.ycsb.client import Client, Loader, Worker
 from ckpt_bench.ycsb.crash import Crashes
+from ckpt_bench.ycsb.driving import Driver
 from ckpt_bench.ycsb.generators import InsertedKeys
 from ckpt_bench.ycsb.histogram import LatencyHistogram
+from ckpt_bench.ycsb.interrupts import Interrupts
 from ckpt_bench.ycsb.measures import Measurements, Recorder, Row
-from ckpt_bench.ycsb.settings import Settings
+from ckpt_bench.ycsb.ready import open_used, reads_records, require_records
+from ckpt_bench.ycsb.settings import Kind, Settings
 from ckpt_bench.ycsb.status import Bar, Lines, Status
-from ckpt_bench.ycsb.upkeep import Event, Upkeep
+from ckpt_bench.ycsb.upkeep import Event, Upkeep, require_possible
 
 
 @dataclass
@@ -42,8 +47,14 @@ class Results:
     faults: list[str] = field(default_factory=list)
     """What went wrong, in words; none if everything was as it should be."""
     interrupted: bool = False
+    reached: str = ""
+    """How far it came, if it was interrupted."""
+    counts: list[Row] = field(default_factory=list)
+    """Those of the rows that are neither latencies nor numbers of operations."""
     histograms: dict[str, LatencyHistogram] = field(default_factory=dict)
     per_second: dict[str, Counter[int]] = field(default_factory=dict)
+    per_second_us: dict[str, Counter[int]] = field(default_factory=dict)
+    """Operation → second → how many ended in it; and the sum of their latencies."""
     events: list[Event] = field(default_factory=list)
     """What happened besides operations."""
 
@@ -51,12 +62,19 @@ class Results:
 class Phase:
     """One phase on one store."""
 
-    def __init__(self, address: str, settings: Settings, say: Callable[[str], object], out: TextIO) -> None:
+    def __init__(
+        self,
+        address: str,
+        settings: Settings,
+        say: Callable[[str], object],
+        out: TextIO,
+        interrupts: Interrupts | None = None,
+    ) -> None:
         self._address = address
         self._settings = settings
         self._say = say
         self._measurements = Measurements(settings, out)
-        self._stop = threading.Event()
+        self._driver = Driver(settings, say, interrupts or Interrupts())
         self._first_errors: dict[str, str] = {}
         self._seeds = np.random.SeedSequence(settings.seed)
 
@@ -64,74 +82,83 @@ class Phase:
 
     def load(self) -> Results:
         """Insert the records."""
-        with open_backend(self._address) as backend:
+        if not self._settings.inserts:
+            raise ConfigError("there are no records to load; say how many, such as -p recordcount=1000")
+        with self._opened(open_backend) as backend:
             return self._phase("load", backend, self._loaders, self._settings.inserts)
 
     def run(self) -> Results:
         """Carry the operations out."""
         settings = self._settings
-        total = settings.operationcount or None
-        if settings.operationcount is None and not settings.maxexecutiontime:
-            if settings.asks_more:
-                total = 0
-            else:
+        total = settings.operationcount or None  # in YCSB 0 is as many as there is time for
+        if total is None and not settings.maxexecutiontime:
+            if not settings.asks_more:
                 raise ConfigError("the run has no end; set operationcount or maxexecutiontime")
-        if settings.scanproportion:
+            total = 0
+        choose = self._choosing() if total != 0 else {}
+        if settings.scanproportion and total != 0:
             self._say(
                 "each SCAN walks the table from its first key: the contract of backends has no scan that "
                 "begins at a key"
             )
-        with open_backend(self._address) as backend:
-            if not backend.capabilities.persistent:
-                if settings.crashcount:
-                    raise ConfigError(
-                        f"crashcount: {backend.address} keeps nothing that could survive a crash"
-                    )
-                self._load_first(backend)
-            return self._phase("run", backend, self._workers, total)
+        uses = reads_records(settings, total) or settings.recovercount or settings.gccount
+        with self._opened(open_used if uses or settings.migratecount else open_backend) as backend:
+            require_possible(self._address, backend, settings)
+            if not backend.capabilities.persistent and settings.inserts:
+                loaded = self._load_first(backend)
+                if loaded is not None and loaded.interrupted:
+                    return loaded
+            return self._phase("run", backend, partial(self._workers, choose), total)
 
-    def _load_first(self, backend: Backend) -> None:
-        settings = replace(self._settings, target=0.0, threadcount=1)
-        self._say(f"{backend.address} keeps nothing between processes: loading {settings.inserts} records")
-        measurements = Measurements(settings, sys.stderr)
-        binding = bound(backend, settings, measurements.recorder(), self._on_error)
-        [loader] = self._clients(Loader, settings, settings.inserts, binding, measurements, **self._numbers())
-        loader.run()
-        binding.finish()
-        binding.close()
-        if loader.failure:
-            raise loader.failure
+    @contextmanager
+    def _opened(self, opens: Callable[[str], Backend]) -> Iterator[Backend]:
+        backend = opens(self._address)
+        try:
+            with self._driver.interrupts:
+                yield backend
+        finally:
+            if not self._driver.left_open:
+                backend.close()
+
+    def _load_first(self, backend: Backend) -> Results | None:
+        """Load what would not outlive a load of its own; it is not part of what is measured."""
+        self._say(
+            f"{backend.address} keeps nothing between processes: loading {self._settings.inserts} records"
+        )
+        quietly = replace(
+            self._settings,
+            target=0.0,
+            threadcount=1,
+            maxexecutiontime=0,
+            hdr_files=False,
+            measurementtype=Kind.HDR,
+        )
+        loading = Phase(self._address, quietly, self._say, sys.stderr, self._driver.interrupts)
+        loaded = loading._phase("load", backend, loading._loaders, quietly.inserts, keep_open=True)
+        if loaded.interrupted:
+            loaded.reached += ", and no operation was carried out"
+        elif loaded.faults:
+            self._say(f"not all of them are there: {'; '.join(loaded.faults)}")
+        return loaded
 
     def _loaders(self, binding: Binding, total: int | None) -> list[Client]:
-        return self._clients(Loader, self._settings, total, binding, self._measurements, **self._numbers())
+        numbers = itertools.count(self._settings.insertstart)
+        return self._clients(Loader, total, binding, numbers=numbers)
 
-    def _numbers(self) -> dict[str, object]:
-        return {"numbers": itertools.count(self._settings.insertstart)}
+    def _choosing(self) -> dict[str, object]:
+        """What the threads of a run share."""
+        inserted = InsertedKeys(self._settings.recordcount)
+        return {"chooser": Chooser(self._settings, inserted), "inserted": inserted}
 
-    def _workers(self, binding: Binding, total: int | None) -> list[Client]:
+    def _workers(self, choose: dict[str, object], binding: Binding, total: int | None) -> list[Client]:
         if total == 0:
             return []
-        inserted = InsertedKeys(self._settings.recordcount)
-        chooser = Chooser(self._settings, inserted)
-        return self._clients(
-            Worker,
-            self._settings,
-            total,
-            binding,
-            self._measurements,
-            chooser=chooser,
-            inserted=inserted,
-        )
+        return self._clients(Worker, total, binding, **choose)
 
     def _clients(
-        self,
-        kind: type[Client],
-        settings: Settings,
-        total: int | None,
-        binding: Binding,
-        measurements: Measurements,
-        **own: object,
+        self, kind: type[Client], total: int | None, binding: Binding, **own: object
     ) -> list[Client]:
+        settings = self._settings
         threads = settings.threadcount if total is None else max(min(settings.threadcount, total), 1)
         return [
             kind(
@@ -139,8 +166,8 @@ class Phase:
                 None if total is None else total // threads + (number < total % threads),
                 settings=settings,
                 binding=binding,
-                recorder=measurements.recorder(),
-                stop=self._stop,
+                recorder=self._measurements.recorder(),
+                stop=self._driver.stop,
                 on_error=self._on_error,
                 random=np.random.default_rng(seed),
                 **own,
@@ -156,21 +183,30 @@ class Phase:
         backend: Backend,
         make_clients: Callable[[Binding, int | None], list[Client]],
         total: int | None,
+        *,
+        keep_open: bool = False,
     ) -> Results:
-        results = Results(backend.address, name)
-        own = self._measurements.recorder()
+        driver, own = self._driver, self._measurements.recorder()
         binding = bound(backend, self._settings, own, self._on_error)
-        clients = make_clients(binding, total)
-        self._measurements.begun_ns = started_ns = time.perf_counter_ns()
+        try:
+            if name == "run" and reads_records(self._settings, total):
+                require_records(binding, backend, self._settings)
+            clients = make_clients(binding, total)
+        except BaseException:
+            binding.close()
+            raise
+        started_ns = self._measurements.begin()
         upkeep = self._upkeep(backend, clients, total, own) if name == "run" else None
-        results.interrupted = self._drive(clients, upkeep, self._status(name, total), total)
-        self._finish(binding)
+        with self._status(name, total) as status:
+            driver.operate(clients, upkeep, status, total)
+            self._noted("flush", driver.finish(binding, clients, status, total))
         took_ns = time.perf_counter_ns() - started_ns
+        if any(client.failure for client in clients):
+            driver.cancelled.set()
         if upkeep is not None:
-            results.interrupted |= self._interruptible(upkeep.finish)
-            results.events = upkeep.events
+            driver.let(upkeep.finish)
         closing_ns = time.perf_counter_ns()
-        self._closed(binding, backend)
+        self._noted("close", driver.close(binding.close, *([] if keep_open else [backend.close])))
         cleanup = own.of("CLEANUP")
         cleanup.extend([closing_ns] * (self._settings.measurement_interval != "op"))
         cleanup.extend((closing_ns, time.perf_counter_ns()))
@@ -178,27 +214,58 @@ class Phase:
             if thread is not None and thread.failure is not None:
                 raise thread.failure
         crashes = self._crashes(own)
-        if name == "run" and not results.interrupted:
-            self._stop.clear()  # it may have been set because the time for operations was over
-            results.interrupted = self._interruptible(crashes.run)
+        if name == "run":
+            driver.let(crashes.run)
+        results = Results(backend.address, name, interrupted=driver.interrupted)
+        self._gather(results, binding, upkeep, crashes, took_ns, sum(client.done for client in clients))
+        if results.interrupted:
+            results.reached = self._reached(clients, total, upkeep, crashes)
+        if upkeep is not None:
             moments = [tuple((at - started_ns) / 1e9 for at in moment) for moment in crashes.moments_ns]
-            results.events += [Event("CRASH", killed_s, read_s) for killed_s, read_s in moments]
-        done = sum(client.done for client in clients)
+            results.events = upkeep.events + [
+                Event("CRASH", killed_s, read_s) for killed_s, read_s in moments
+            ]
+        return results
+
+    def _gather(
+        self,
+        results: Results,
+        binding: Binding,
+        upkeep: Upkeep | None,
+        crashes: Crashes,
+        took_ns: int,
+        done: int,
+    ) -> None:
+        results.counts = [
+            *binding.rows(),
+            *(upkeep.rows() if upkeep is not None else []),
+            *(crashes.rows() if self._settings.crashcount and upkeep is not None else []),
+        ]
         results.rows = [
             ("OVERALL", "RunTime(ms)", took_ns // 1_000_000),
             ("OVERALL", "Throughput(ops/sec)", done / (took_ns / 1e9)),
-            *binding.rows(),
-            *(upkeep.rows() if upkeep is not None else []),
-            *(crashes.rows() if self._settings.crashcount else []),
+            *results.counts,
             *self._measurements.rows(),
         ]
-        results.faults += [*self._faults(), *binding.faults(), *crashes.faults()]
+        results.faults = [*self._faults(), *binding.faults(), *crashes.faults()]
         results.per_second = self._measurements.per_second
+        results.per_second_us = self._measurements.per_second_us
         names = {row[0] for row in results.rows}
         results.histograms = {
             each: found for each in sorted(names) if (found := self._measurements.histogram(each)) is not None
         }
-        return results
+
+    def _reached(
+        self, clients: Sequence[Client], total: int | None, upkeep: Upkeep | None, crashes: Crashes
+    ) -> str:
+        """How far a phase came that was interrupted."""
+        done = sum(client.done for client in clients)
+        what = "records were loaded" if upkeep is None else "operations were carried out"
+        said = f"{done:,}{'' if total is None else f' of {total:,}'} {what}"
+        left = Counter[str]() if upkeep is None else upkeep.left()
+        if upkeep is not None:
+            left["CRASH"] += self._settings.crashcount - crashes.done
+        return f"{said}; not done: {counted(+left)}" if +left else said
 
     def _upkeep(
         self, backend: Backend, clients: Sequence[Client], total: int | None, recorder: Recorder
@@ -216,7 +283,8 @@ class Phase:
             backend,
             self._settings,
             recorder=recorder,
-            stop=self._stop,
+            stop=self._driver.stop,
+            cancelled=self._driver.cancelled,
             reached=reached,
             on_error=self._on_error,
             say=self._say,
@@ -227,79 +295,22 @@ class Phase:
             self._address,
             self._settings,
             recorder=recorder,
-            stop=self._stop,
+            cancelled=self._driver.cancelled,
             on_error=self._on_error,
             say=self._say,
         )
 
     def _status(self, what: str, total: int | None) -> Status:
-        settings = self._settings
-        if settings.status:
-            return Lines(self._measurements, settings.status_interval, settings.label, self._say)
+        if self._settings.status:
+            return Lines(self._measurements, self._settings, self._say)
         return Bar(what, total, self._measurements)
 
-    def _drive(
-        self, clients: Sequence[Client], upkeep: Upkeep | None, status: Status, total: int | None
-    ) -> bool:
-        """Until all clients are done, or are to stop; whether Ctrl-C was the reason."""
-        limit_s = self._settings.maxexecutiontime
-        interrupted = False
-        with status:
-            status.show(0, total)
-            started_s = shown_s = time.monotonic()
-            for thread in (*clients, upkeep):
-                if thread is not None:
-                    thread.start()
-            while any(client.is_alive() for client in clients):
-                try:
-                    now_s = time.monotonic()
-                    if limit_s and now_s - started_s >= limit_s:
-                        self._stop.set()
-                    if now_s - shown_s >= status.every_s:
-                        shown_s = now_s
-                        status.show(sum(client.done for client in clients), total)
-                    wake_s = shown_s + status.every_s
-                    if limit_s and not self._stop.is_set():
-                        wake_s = min(wake_s, started_s + limit_s)
-                    self._wait_for(clients, wake_s)
-                except KeyboardInterrupt:
-                    if interrupted:
-                        raise
-                    interrupted = True
-                    self._say("interrupted: ending the operations under way (again: at once)")
-                    self._stop.set()
-            status.show(sum(client.done for client in clients), total)
-        return interrupted
-
-    def _interruptible(self, work: Callable[[], None]) -> bool:
-        """Do the work; whether Ctrl-C has ended it early."""
-        try:
-            work()
-        except KeyboardInterrupt:
-            self._stop.set()
-            work()  # ends what is under way
-            return True
-        return False
-
-    @staticmethod
-    def _wait_for(clients: Sequence[Client], wake_s: float) -> None:
-        for client in clients:
-            client.join(max(wake_s - time.monotonic(), 0.001))
-            if client.is_alive():
-                return
-
-    def _finish(self, binding: Binding) -> None:
-        try:
-            binding.finish()
-        except (CkptError, OSError) as error:
-            self._on_error("flush", error)
-
-    def _closed(self, binding: Binding, backend: Backend) -> None:
-        try:
-            binding.close()
-            backend.close()
-        except (CkptError, OSError) as error:
-            self._on_error("close", error)
+    def _noted(self, name: str, error: Exception | None) -> None:
+        """Errors of the store are counted; others are raised."""
+        if isinstance(error, CkptError | OSError):
+            self._on_error(name, error)
+        elif error is not None:
+            raise error
 
     def _on_error(self, name: str, error: Exception) -> None:
         self._first_errors.setdefault(name, str(error))
@@ -311,6 +322,8 @@ class Phase:
         found = []
         for name in {**by_name, **self._first_errors}:
             counts = f" {counted(by_name[name])}" if name in by_name else ""
+            if name in by_name and NOT_FOUND in by_name[name]:
+                counts += " (was it loaded with this recordcount, insertstart, insertorder and zeropadding?)"
             first = f"; the first: {self._first_errors[name]}" if name in self._first_errors else ""
             found.append(f"{name}:{counts}{first}")
         return found

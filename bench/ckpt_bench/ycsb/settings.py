@@ -42,6 +42,9 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 """Properties of YCSB itself that have nothing to say here: nobody needs to be told."""
+_AT_LEAST_ONE = (
+    "fieldcount", "threadcount", "status_interval", "batchsize", "histogram_buckets", "timeseries_granularity"
+)  # fmt: skip
 KEEPER_PREFIX = "safekeeper."
 
 
@@ -188,6 +191,14 @@ class Settings:
         return self.recordcount - self.insertstart if self.insertcount is None else self.insertcount
 
     @property
+    def files(self) -> list[str]:
+        """Every file that is written, as far as its name is known before."""
+        found = [path for path in (self.exportfile, self.raw_file) if path]
+        if self.hdr_files:
+            found += [f"{self.hdr_path}{name}.hdr" for name in (*self.proportions, "CLEANUP")]
+        return found
+
+    @property
     def asks_more(self) -> bool:
         """Whether there is something to do besides operations."""
         return bool(self.recovercount or self.gccount or self.migratecount or self.crashcount)
@@ -214,7 +225,7 @@ class Settings:
             value = getattr(self, one.name)
             if isinstance(value, int | float) and (value < 0 or not math.isfinite(value)):
                 raise ConfigError(f"property {_name_of(one)} is 0 or more, got {value:g}")
-        for name in ("fieldcount", "threadcount", "status_interval", "batchsize", "histogram_buckets"):
+        for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ConfigError(f"property {name.replace('_', '.')} is 1 or more, got 0")
         if self.recordcount < self.insertstart + self.inserts:

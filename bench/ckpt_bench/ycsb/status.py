@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ckpt_bench.ycsb.measures import Measurements
+from ckpt_bench.ycsb.settings import Settings
 
 
 class Status(Protocol):
@@ -24,19 +25,21 @@ class Status(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def show(self, done: int, total: int | None) -> None:
-        """Show that so many of the operations are done; their total may not be known."""
+    def show(self, done: int, total: int | None, note: str = "") -> None:
+        """Show that so many of the operations are done; their total may not be known. The note says what
+        goes on when they are."""
 
 
 class Lines:
     """One line every `status.interval` seconds, in the shape of YCSB's."""
 
     def __init__(
-        self, measurements: Measurements, every_s: float, label: str, write: Callable[[str], object]
+        self, measurements: Measurements, settings: Settings, write: Callable[[str], object]
     ) -> None:
-        self.every_s = every_s
+        self.every_s = float(settings.status_interval)
         self._measurements = measurements
-        self._label = label
+        self._label = settings.label
+        self._limit_s = float(settings.maxexecutiontime) or math.inf
         self._write = write
         self._started_s = self._last_s = time.monotonic()
         self._last = 0
@@ -47,7 +50,7 @@ class Lines:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def show(self, done: int, total: int | None) -> None:
+    def show(self, done: int, total: int | None, note: str = "") -> None:
         now_s = time.monotonic()
         took_s, since_s = now_s - self._started_s, now_s - self._last_s
         rate = (done - self._last) / since_s if since_s > 0 else 0.0
@@ -57,9 +60,12 @@ class Lines:
         line += f"{done} operations; "
         if done:
             line += f"{rate:.2f}".rstrip("0").rstrip(".") + " current ops/sec; "
-        if total is not None and done and done < total:
-            line += f"est completion in {remaining(math.ceil((total - done) * took_s / done))} "
-        self._write(line + self._measurements.summaries())
+        left_s = self._limit_s - took_s
+        if total is not None:
+            left_s = min(left_s, (total - done) * took_s / done if done else math.inf)
+        if not note and 0 < left_s < math.inf:
+            line += f"est completion in {remaining(math.ceil(left_s))} "
+        self._write(line + f"{note}; " * bool(note) + self._measurements.summaries())
 
 
 class Bar:
@@ -71,6 +77,7 @@ class Bar:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+        self._what = what
         self._task = self._bar.add_task(what, total=total)
         self._measurements = measurements
 
@@ -81,9 +88,10 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def show(self, done: int, total: int | None) -> None:
+    def show(self, done: int, total: int | None, note: str = "") -> None:
         self._measurements.collect()
-        self._bar.update(self._task, completed=done, total=total)
+        described = f"{self._what}: {note}" if note else self._what
+        self._bar.update(self._task, completed=done, total=total, description=described)
 
 
 def remaining(seconds: int) -> str:

@@ -36,6 +36,19 @@ class Event:
     to_s: float
 
 
+def require_possible(address: str, backend: Backend, settings: Settings) -> None:
+    """Return if the store can do what the settings ask for besides operations; otherwise a ConfigError."""
+    shown, persistent = backend.address, backend.capabilities.persistent
+    if settings.crashcount and not persistent:
+        raise ConfigError(f"crashcount: {shown} keeps nothing that could survive a crash")
+    if settings.recovercount and not persistent:
+        raise ConfigError(f"recovercount: {shown} keeps nothing that could be recovered")
+    if settings.gccount and not isinstance(backend, Compacts):
+        raise ConfigError(f"gccount: {shown} has no garbage that it collects on request")
+    if settings.migratecount:
+        require_two_stores(address, settings.migrate_to)
+
+
 class Upkeep(threading.Thread):
     """Carries out what the settings ask for beside the operations of a run."""
 
@@ -47,6 +60,7 @@ class Upkeep(threading.Thread):
         *,
         recorder: Recorder,
         stop: threading.Event,
+        cancelled: threading.Event,
         reached: Callable[[], float],
         on_error: Callable[[str, Exception], None],
         say: Callable[[str], object],
@@ -59,6 +73,7 @@ class Upkeep(threading.Thread):
         self._settings = settings
         self._recorder = recorder
         self._stop_event = stop
+        self._cancelled = cancelled
         self._reached = reached
         self._on_error = on_error
         self._say = say
@@ -79,16 +94,7 @@ class Upkeep(threading.Thread):
             ),
             key=lambda due: due[0],
         )
-        self._require_possible()
-
-    def _require_possible(self) -> None:
-        settings, address = self._settings, self._backend.address
-        if settings.recovercount and not self._backend.capabilities.persistent:
-            raise ConfigError(f"recovercount: {address} keeps nothing that could be recovered")
-        if settings.gccount and not isinstance(self._backend, Compacts):
-            raise ConfigError(f"gccount: {address} has no garbage that it collects on request")
-        if settings.migratecount:
-            require_two_stores(self._address, settings.migrate_to)
+        self._done = 0
 
     # -- the thread ------------------------------------------------------------------------------
 
@@ -102,14 +108,19 @@ class Upkeep(threading.Thread):
         self._begun_ns = time.perf_counter_ns()
         try:
             for share, name, do in self._due:
-                while self._reached() < share and not self._rest.is_set() and not self._stop_event.is_set():
+                while self._reached() < share and not self._rest.is_set() and not self._cancelled.is_set():
                     self._rest.wait(_LOOK_S)
-                if self._stop_event.is_set():
+                if self._cancelled.is_set():
                     return
                 self._carry_out(name, do)
+                self._done += 1
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             self.failure = error
             self._stop_event.set()
+
+    def left(self) -> Counter[str]:
+        """How often what was not done."""
+        return Counter(name for _, name, _ in self._due[self._done :])
 
     def _carry_out(self, name: str, do: Callable[[int], None]) -> None:
         started_ns = time.perf_counter_ns()
@@ -148,7 +159,8 @@ class Upkeep(threading.Thread):
         del started_ns
         assert isinstance(self._backend, Compacts)
         report = self._backend.compact()
-        self._counts["GC", "Reclaimed(bytes)"] += report.bytes_before - report.bytes_after
+        # others write meanwhile, so a store may be larger after it
+        self._counts["GC", "Reclaimed(bytes)"] += max(report.bytes_before - report.bytes_after, 0)
         self._counts["GC", "Written(bytes)"] += report.bytes_written
 
     def _migrate(self, started_ns: int) -> None:

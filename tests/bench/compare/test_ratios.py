@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ from ckpt_bench.interleaved import paired
 
 
 def outcome_of(case: str, baseline: str, **seconds: list[float]) -> Outcome:
-    """An outcome in which every turn was 100 operations; underscores stand for dashes."""
+    """An outcome at full size in which every turn was 100 operations; underscores stand for dashes."""
     standings = {
         (store := name.replace("_", "-")): Standing(
             store, {number: Turn(took, 100) for number, took in enumerate(of)}
         )
         for name, of in seconds.items()
     }
-    return Outcome(CASES[case], baseline, CASES[case].quick, standings)
+    return Outcome(CASES[case], baseline, CASES[case].sizes, standings)
 
 
 def test_a_ratio_is_of_pairs_and_says_how_much_faster_the_baseline_is() -> None:
@@ -58,6 +59,27 @@ def test_the_bar_is_shown_with_its_verdict(took: float, verdict: str) -> None:
     (shown,) = [row for row in section.rows if row[0] == "rocksdict"]
     assert shown[5:7] == ["1.4", verdict]
     assert rows[1].met is (verdict != "missed")
+
+
+def test_bars_are_judged_at_the_size_that_they_are_for() -> None:
+    outcome = outcome_of("open", "log", log=[1.0, 1.0], rocksdict=[2.0, 2.0])
+    assert [row.met for row in rows_of(outcome, 7, {})] == [None, False]
+    outcome.sizes = replace(outcome.sizes, rounds=2)
+    assert [row.met for row in rows_of(outcome, 7, {})] == [None, False], "fewer rounds are the same work"
+    outcome.sizes = outcome.case.quick
+    rows = rows_of(outcome, 7, {})
+    assert [(row.bar, row.met) for row in rows] == [(None, None), (50, None)]
+    (section,) = sections([outcome], rows)
+    assert section.rows[1][5:7] == ["50", "not judged"]
+    assert "The bar is for 5,000,000 keys" in section.about
+
+
+def test_a_page_shows_throughput_against_latency_of_each_store() -> None:
+    outcome = outcome_of("durable-batch-100", "log", log=[1.0] * 9 + [3.0], lmdb=[2.0] * 10)
+    html = as_page([outcome], rows_of(outcome, 7, {}), 7)
+    assert "durable-batch-100: throughput against latency" in html
+    assert "300 ms at 100" in html, "a tenth of the slow turn of three seconds, since a turn has ten calls"
+    assert "200 ms at 50" in html
 
 
 def test_bars_are_for_the_baseline_they_were_set_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt_bench.ycsb import crash
+from ckpt.backend import CompactionReport
+from ckpt_backends.log import LogBackend
+from ckpt_bench.ycsb import crash, upkeep
 from ckpt_bench.ycsb.victim import crash_key, crash_value
 
 Bench = Callable[..., Any]
@@ -121,6 +124,42 @@ def test_a_limit_of_time_is_one_for_operations_only(bench: Bench, loaded: str) -
     found = bench(*run, "-p", "maxexecutiontime=1", "-p", "crashcount=1", "-p", "crash.seconds=0.1").figures
     assert found["READ"]["Operations"] > 0
     assert found["CRASH"]["Return=OK"] == 1
+
+
+def test_no_operations_are_none_if_there_is_something_else_to_do(bench: Bench, loaded: str) -> None:
+    """In YCSB `operationcount=0` is without end, which only a limit of time makes sense of."""
+    run = ("run", loaded, "-P", "workloada", "-p", "recordcount=200", "-p", "operationcount=0")
+    found = bench(*run, "-p", "recovercount=1", "-p", "crashcount=1", "-p", "crash.seconds=0.1").figures
+    assert found["RECOVER"]["Return=OK"] == found["CRASH"]["Return=OK"] == 1
+    assert "READ" not in found
+    assert "the run has no end; set operationcount or maxexecutiontime" in bench(*run, code=2).err
+
+
+def test_what_was_asked_for_is_done_when_the_time_of_operations_is_over(
+    bench: Bench, loaded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recover = upkeep.Upkeep._recover
+
+    def slowly(self: upkeep.Upkeep, started_ns: int) -> None:
+        time.sleep(0.6)
+        recover(self, started_ns)
+
+    monkeypatch.setattr(upkeep.Upkeep, "_recover", slowly)
+    done = bench(
+        *("run", loaded, "-P", "workloadc", "-p", "recordcount=200", "-p", "operationcount=0"),
+        *("-p", "maxexecutiontime=1", "-p", "recovercount=3", "-p", "migratecount=1"),
+        *("-p", f"migrate.to=file://{tmp_path}/copy?durability=os"),
+    )
+    assert done.figures["RECOVER"]["Return=OK"] == 3
+    assert done.figures["MIGRATE"]["Return=OK"] == 1
+
+
+def test_nothing_is_reclaimed_rather_than_less(
+    bench: Bench, loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write while garbage is collected, so that a store may be larger afterwards."""
+    monkeypatch.setattr(LogBackend, "compact", lambda self: CompactionReport(1000, 1768, 0, 0.1))
+    assert bench("run", loaded, "-p", "gccount=1").figures["GC"]["Reclaimed(bytes)"] == 0
 
 
 def test_the_same_on_a_server(bench: Bench, dev_server: Callable[[str], str]) -> None:

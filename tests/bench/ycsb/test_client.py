@@ -52,6 +52,7 @@ def phase_on(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch, **properties: object
 ) -> tuple[Phase, list[str]]:
     monkeypatch.setattr(session, "open_backend", lambda _: backend)
+    monkeypatch.setattr(session, "open_used", lambda _: backend)
     told: list[str] = []
     settings = settings_of({name.replace("__", "."): str(v) for name, v in properties.items()}, told.append)
     return Phase("memory://", settings, told.append, io.StringIO()), told
@@ -97,6 +98,41 @@ def test_an_operation_never_begins_before_it_is_due_and_a_stall_moves_none(
     due, begun = due[1:], begun[1:]  # the first is a random pause before the start
     assert {later - earlier for earlier, later in pairwise(due)} == {2_000_000}
     assert all(at_ns >= due_ns for due_ns, at_ns in zip(due, begun, strict=True))
+
+
+def test_a_save_is_late_from_when_it_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads stall, and the saves that follow are late: until they are durable is longer than it seems."""
+    backend = Moody()
+    backend.stall_at, backend.stall_s = 20, 0.2
+    phase, _ = phase_on(
+        backend,
+        monkeypatch,
+        recordcount=1000,
+        operationcount=300,
+        readproportion=0.5,
+        updateproportion=0.5,
+        writeallfields="true",
+        safekeeper="true",
+        target=1000,
+        measurement__interval="both",
+        seed=1,
+    )
+    found = figures(phase.run())
+    gap = found["Intended-DURABLE", "AverageLatency(us)"] - found["DURABLE", "AverageLatency(us)"]
+    assert gap == pytest.approx(
+        found["Intended-SAVE", "AverageLatency(us)"] - found["SAVE", "AverageLatency(us)"], rel=0.1
+    )
+    assert gap > 1000
+
+
+def test_what_is_due_at_no_certain_time_has_no_intended_latency(bench: Bench, tmp_path: Any) -> None:
+    address = f"log://{tmp_path}/store?durability=os"
+    bench("load", address, "-P", "workloada", "-p", "recordcount=10")
+    upkeep = ("-p", "recovercount=1", "-p", "gccount=1", "-p", "crashcount=1", "-p", "crash.seconds=0.1")
+    both = ("-P", "workloada", "-p", "recordcount=10", "-p", "measurement.interval=both", *upkeep)
+    found = bench("run", address, *both).figures
+    assert {"RECOVER", "RECOVER-FIRST-READ", "GC", "CRASH"} <= found.keys()
+    assert {name for name in found if name.startswith("Intended-")} == {"Intended-READ", "Intended-UPDATE"}
 
 
 def test_intended_alone_replaces_the_measured_latency(bench: Bench) -> None:
@@ -192,7 +228,7 @@ def test_ctrl_c_ends_with_the_results_so_far() -> None:
     ) as run:
         assert run.stderr is not None
         for line in run.stderr:
-            if "current ops/sec" in line:
+            if "[READ: Count=" in line:
                 break
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)

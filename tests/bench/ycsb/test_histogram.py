@@ -6,8 +6,10 @@ import base64
 import io
 import re
 import struct
+import time
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,33 @@ def test_a_distribution_rises_to_one_and_ends_with_the_summary() -> None:
         assert np.count_nonzero(values <= value) == count
         assert share == pytest.approx(count / 20_000)
     assert re.fullmatch(r"#\[Mean +=  *[\d.]+, StdDeviation +=  *[\d.]+\]", lines[-3])
+
+
+def test_intervals_begin_with_the_run(bench: Callable[..., Any], tmp_path: Path) -> None:
+    """What is first seen when a second is over happened within it, not after it."""
+    before_s = time.time()
+    bench(
+        *(
+            "run",
+            "memory://",
+            "-P",
+            "workloadc",
+            "-p",
+            "hdrhistogram.fileoutput=true",
+            "-s",
+            "--target",
+            "400",
+        ),
+        *("-p", "status.interval=1", "-p", f"hdrhistogram.output.path={tmp_path}/"),
+    )
+    lines = (tmp_path / "READ.hdr").read_text().splitlines()
+    started_s = float(re.search(r"StartTime: ([\d.]+)", "\n".join(lines))[1])  # type: ignore[index]
+    intervals = [[float(cell) for cell in line.split(",")[:2]] for line in lines if line[0].isdigit()]
+    assert before_s <= started_s < time.time() - 2.4, "the start of the run, not of its first interval"
+    assert intervals[0][0] == 0
+    assert intervals[0][1] >= 1
+    for (begun_s, length_s), (next_s, _) in pairwise(intervals):
+        assert next_s == pytest.approx(begun_s + length_s, abs=0.002)
 
 
 def test_a_run_writes_files_for_each_operation(bench: Callable[..., Any], tmp_path: Path) -> None:

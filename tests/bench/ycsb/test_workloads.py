@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -102,14 +103,13 @@ def test_integrity_is_checked_and_a_changed_record_found(bench: Bench, tmp_path:
 
 
 def test_what_is_missing_is_counted_shown_and_sets_the_exit_code(bench: Bench, tmp_path: Path) -> None:
-    done = bench("run", f"log://{tmp_path}/empty", "-P", "workloada", code=1)
-    assert done.figures["READ"]["Operations"] == 0
+    address = f"log://{tmp_path}/store?durability=os"
+    bench("load", address, "-P", "workloada", "-p", "recordcount=10")
+    done = bench("run", address, "-P", "workloada", code=1)
     missing = done.figures["READ"]["Return=NOT_FOUND"]
     assert done.figures["READ-FAILED"]["Operations"] == missing > 0
-    assert f"READ: {missing:.0f} NOT_FOUND" in done.err
-    each = bench(
-        "run", f"log://{tmp_path}/empty", "-P", "workloada", "-p", "reportlatencyforeacherror=true", code=1
-    )
+    assert f"READ: {missing:.0f} NOT_FOUND (was it loaded with this recordcount" in done.err
+    each = bench("run", address, "-P", "workloada", "-p", "reportlatencyforeacherror=true", code=1)
     assert "READ-NOT_FOUND" in each.figures
 
 
@@ -161,6 +161,37 @@ def test_a_page_has_every_figure(bench: Bench, tmp_path: Path) -> None:
     assert text.count("<svg") >= 2
     assert "95thPercentileLatency(us)" in text
     assert "[READ], Operations" in done.out
+
+
+def test_a_page_shows_throughput_against_latency(bench: Bench, tmp_path: Path) -> None:
+    html = tmp_path / "run.html"
+    bench("run", "memory://", "-P", "workloadc", "--html", html, "--target", "800")
+    text = html.read_text()
+    assert "<title>Throughput against latency</title>" in text
+    chart = text.partition("<title>Throughput against latency</title>")[2].partition("</svg>")[0]
+    assert len(re.findall(r"<title>READ: [\d.]+ [µm]s at [\d.,]+</title>", chart)) == 2, "two parts of a run"
+
+
+def test_the_summary_of_a_page_has_no_series(bench: Bench, tmp_path: Path) -> None:
+    html = tmp_path / "run.html"
+    bench("run", "memory://", "-P", "workloadc", "-p", "measurementtype=timeseries", "--html", html)
+    summary = html.read_text().partition("<h2>Summary</h2>")[2].partition("</section>")[0]
+    assert "READ: 0" not in summary
+    assert "throughput" in summary
+
+
+def test_a_page_shows_the_last_part_of_a_second_too(bench: Bench, tmp_path: Path) -> None:
+    html = tmp_path / "run.html"
+    bench("run", "memory://", "-P", "workloadc", "--html", html, "--target", "700")
+    over_time = html.read_text().partition("<title>Throughput over time</title>")[2].partition("</desc>")[0]
+    assert " at 1 s" in over_time
+
+
+def test_the_time_that_is_left_is_at_most_the_limit(bench: Bench) -> None:
+    limit = ("-p", "operationcount=100000000", "-p", "maxexecutiontime=2")
+    done = bench("run", "memory://", "-P", "workloadc", "-s", "-p", "status.interval=1", *limit)
+    (left,) = [line for line in done.err.splitlines() if " 1 sec: " in line and "READ" in line]
+    assert "est completion in 1 second " in left
 
 
 def test_status_lines_have_ycsbs_shape(bench: Bench) -> None:

@@ -1,0 +1,144 @@
+"""Ctrl-C in every part of a run: there are results, and they say how far it came."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_backends.memory import MemoryBackend
+from ckpt_bench.ycsb import session
+from ckpt_bench.ycsb.interrupts import Interrupts
+from ckpt_bench.ycsb.session import Phase
+from ckpt_bench.ycsb.settings import Settings
+
+Bench = Callable[..., Any]
+Interrupted = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def interrupted() -> Interrupted:
+    """(part of a line of progress, arguments) → stdout and stderr of a run that got Ctrl-C then."""
+
+    def run(at: str, *arguments: str) -> tuple[str, str]:
+        with subprocess.Popen(
+            [sys.executable, "-m", "ckpt", "bench", "run", *arguments, "-s", "-p", "status.interval=1"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        ) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if at in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        return out, err
+
+    return run
+
+
+def test_while_a_store_that_keeps_nothing_is_loaded(interrupted: Interrupted) -> None:
+    out, err = interrupted("current ops/sec", "memory://", "-P", "workloada", "-p", "recordcount=5000000")
+    loaded = int(re.search(r"\[INSERT\], Return=OK, (\d+)", out)[1])  # type: ignore[index]
+    assert 0 < loaded < 5_000_000
+    assert f"{loaded:,} of 5,000,000 records were loaded, and no operation was carried out" in err
+
+
+def test_during_the_operations_with_a_page(interrupted: Interrupted, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    _, err = interrupted(
+        *("[READ: Count=", "memory://", "-P", "workloada", "-p", "operationcount=100000000"),
+        *("-p", "migratecount=2", "-p", f"migrate.to=file://{tmp_path}/copy", "--html", str(page)),
+    )
+    reached = re.search(r"[\d,]+ of 100,000,000 operations were carried out; not done: 2 MIGRATE", err)
+    assert reached is not None
+    html = page.read_text()
+    assert f"Interrupted: {reached[0]}. Nothing failed until then." in html
+    assert "Nothing failed.<" not in html
+
+
+class Slow(MemoryBackend):
+    """Takes writes only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
+
+    def write_many(self, batches: Mapping[str, Any]) -> None:
+        self.may.wait()
+        super().write_many(batches)
+
+
+def test_while_saves_become_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Slow()
+    told: list[str] = []
+    settings = Settings(
+        recordcount=100,
+        operationcount=100,
+        readproportion=0,
+        updateproportion=1,
+        writeallfields=True,
+        safekeeper=True,
+        status=True,
+        status_interval=1,
+    )
+    monkeypatch.setattr(session, "open_used", lambda _: backend)
+    monkeypatch.setattr(session, "require_records", lambda *_: None)
+    phase = Phase("memory://", settings, told.append, io.StringIO())
+    monkeypatch.setattr(phase, "_load_first", lambda _: None)
+
+    def press() -> None:
+        deadline_s = time.monotonic() + 30
+        while not any("not durable yet" in line for line in told) and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.5)
+        backend.may.set()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    finger = threading.Thread(target=press)
+    finger.start()
+    results = phase.run()
+    finger.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+    found = {(metric, what): value for metric, what, value in results.rows}
+    assert results.interrupted
+    assert results.faults == []
+    assert results.reached == "100 of 100 operations were carried out"
+    assert found["SAVE", "Operations"] == found["SAFEKEEPER", "Submitted"] == 100
+    assert found["SAFEKEEPER", "Pending"] == 100 - found["SAFEKEEPER", "Coalesced"] > 0
+    assert any("sec: 100 operations; 0 current ops/sec; " in line for line in told)
+
+
+def test_one_that_comes_where_nobody_waits_is_kept() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reached = []
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        reached.append("work")
+        with pytest.raises(KeyboardInterrupt), interrupts.heard():
+            reached.append("waiting")
+        with interrupts.heard():
+            reached.append("once")
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+    assert reached == ["work", "once"]
