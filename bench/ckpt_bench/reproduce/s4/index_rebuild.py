@@ -31,13 +31,13 @@ class Rebuild:
     """What rounds took with one number of states."""
 
     states: int
-    open_ms: Rounds
+    open_ms: list[float]
     """Opening after `kill -9`: what came after the index was last stored, if ever, is read again."""
-    rebuild_ms: Rounds
+    rebuild_ms: list[float]
     """Opening when there is no index at all: everything is read again."""
-    clean_ms: Rounds
+    clean_ms: list[float]
     """Opening after the log was closed, which stores the whole index."""
-    read_us: Rounds
+    read_us: list[float]
     """Reading one state afterwards, on average."""
 
 
@@ -72,36 +72,30 @@ def measure(lab: Lab) -> Rebuilds:
         small=(10_000, 100_000, 300_000),
         full=(10_000, 30_000, 100_000, 300_000, 1_000_000),
     )
-    points = []
-    for states in (1, *sizes):
-        lab.say(f"a log of {states:,} states")
-        address = lab.shared.address("log")
-        crashed("fill", address, namespace=_NAMESPACE, words=states)
-        points.append(_timed(lab, address, states, rounds))
-        shutil.rmtree(os.path.dirname(parse_address(address).path))
+    points = [Rebuild(states, [], [], [], []) for states in (1, *sizes)]
+    for turn in range(rounds):
+        for point in points:
+            lab.say(f"a log of {point.states:,} states, round {turn + 1} of {rounds}")
+            _crash_and_open(lab, point)
     return Rebuilds(rounds, points[0], points[1:])
 
 
-def _timed(lab: Lab, address: str, states: int, rounds: int) -> Rebuild:
+def _crash_and_open(lab: Lab, point: Rebuild) -> None:
+    """One round; each has its own crash, for it is chance how much of an index that one leaves."""
+    address = lab.shared.address("log")
     folder = parse_address(address).path
-    opened, rebuilt, clean, read = [], [], [], []
+    crashed("fill", address, namespace=_NAMESPACE, words=point.states)
     import_scheme(address)
-    for turn in range(rounds):
-        lab.say(f"opening a log of {states:,} states, round {turn + 1} of {rounds}")
-        # Opening changes what a crash left, so each round has its own.
-        copy = parse_address(lab.shared.address("log")).path
-        shutil.copytree(folder, copy)
-        lab.settle()
-        opened.append(_open_ms(copy)[0])
-        shutil.rmtree(os.path.join(copy, "index"))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(copy, "MANIFEST"))
-        took_ms, read_us = _open_ms(copy, reads_of=states)
-        rebuilt.append(took_ms)
-        read.append(read_us)
-        clean.append(_open_ms(copy)[0])
-        shutil.rmtree(os.path.dirname(copy))
-    return Rebuild(states, opened, rebuilt, clean, read)
+    lab.settle()
+    point.open_ms.append(_open_ms(folder)[0])
+    shutil.rmtree(os.path.join(folder, "index"))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, "MANIFEST"))
+    took_ms, read_us = _open_ms(folder, reads_of=point.states)
+    point.rebuild_ms.append(took_ms)
+    point.read_us.append(read_us)
+    point.clean_ms.append(_open_ms(folder)[0])
+    shutil.rmtree(os.path.dirname(folder))
 
 
 def _open_ms(folder: str, reads_of: int = 0) -> tuple[float, float]:

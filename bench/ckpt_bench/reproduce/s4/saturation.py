@@ -95,7 +95,7 @@ def measure(lab: Lab, medium: Medium) -> Saturation:
             run_threads(store, threads[-1], operations, states, seed=rounds)  # warms up
         lab.settle()
         for turn in range(rounds):
-            for count in threads:
+            for count in threads if turn % 2 == 0 else reversed(threads):
                 for name in names if turn % 2 == 0 else reversed(names):
                     lab.say(f"{name} on {medium.name}, {count} threads, round {turn + 1} of {rounds}")
                     reached = run_threads(stores[name], count, operations, states, seed=turn)
