@@ -27,6 +27,12 @@ th { color: var(--faint); font-weight: 600; vertical-align: bottom; white-space:
   overflow-wrap: normal; }
 @media (max-width: 640px) {
   body { margin: 1rem auto; } .narrow { display: block; } .wide { display: none; }
+  .stacks table, .stacks tbody, .stacks tr, .stacks td { display: block; }
+  .stacks thead, .stacks td:empty { display: none; }
+  .stacks tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  .stacks td { border: 0; padding: 0; white-space: normal; }
+  .stacks td:first-child { font-weight: 600; }
+  .stacks td:not(:first-child)::before { content: attr(data-of) ": "; color: var(--faint); }
 }
 """
 
@@ -40,6 +46,8 @@ class Section:
     chart: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    stacks: bool = False
+    """On a phone each row of the table is a list, so that long cells need no scrolling sideways."""
 
 
 def page(title: str, about: str, sections: Sequence[Section]) -> str:
@@ -68,13 +76,19 @@ def _table(section: Section) -> str:
     if not section.rows:
         return ""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in section.header)
-    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in section.rows)
+    rows = "".join(
+        f"<tr>{''.join(map(_cell, row, section.header if section.stacks else [''] * len(row)))}</tr>"
+        for row in section.rows
+    )
+    kind = "table stacks" if section.stacks else "table"
     # a table that is too wide for a phone scrolls by itself, also by keyboard
     return (
-        f'<div class="table" role="region" aria-label="{escape(section.title)}: table" tabindex="0">'
+        f'<div class="{kind}" role="region" aria-label="{escape(section.title)}: table" tabindex="0">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _cell(words: str) -> str:
-    return f"<td{' class=long' if len(words) > _LONG else ''}>{escape(words)}</td>"
+def _cell(words: str, of: str) -> str:
+    kind = " class=long" if len(words) > _LONG else ""
+    name = f' data-of="{escape(of)}"' if of else ""
+    return f"<td{kind}{name}>{escape(words)}</td>"

@@ -1,18 +1,18 @@
 """What an experiment of a paper is: what the paper says, how to run it here, what to check, what to draw.
 
-A claim is a shape or a ratio. Figures of the hardware that a paper used stand beside ours and are never
-checked. A claim that does not hold here is a result, not an error.
+Figures of the hardware that a paper used stand beside ours and are never checked. A claim that does not hold
+here is a result, not an error.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from ckpt_bench.reproduce.claims import Claim
 from ckpt_bench.reproduce.medium import Medium, filesystem
 
 FiguresT = TypeVar("FiguresT")
@@ -28,22 +28,6 @@ class Size(enum.StrEnum):
     """A few seconds for each experiment."""
     FULL = "full"
     """As large as in the paper."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One thing that a paper found, and whether it is so here."""
-
-    says: str
-    """What the paper found, as a value or a shape."""
-    asserts: str
-    """What was checked, in terms of what was measured."""
-    ours: str
-    """What was measured."""
-    holds: bool | None
-    """None: it could not be checked, and `why` says why."""
-    why: str = ""
-    """Where it does not hold: the reason, as far as one is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +103,3 @@ class Lab:
         if what not in self._measured:
             self._measured[what] = measure()
         return cast("ValueT", self._measured[what])
-
-
-def at_least(says: str, what: str, value: float, bar: float, why: str) -> Claim:
-    """Holds if the value is the bar or more.
-
-    Examples
-    --------
-    >>> claim = at_least("three times as fast", "rate / rate", 4.2, 3.0, "")
-    >>> claim.asserts, claim.ours, claim.holds
-    ('rate / rate ≥ 3', '4.2', True)
-    """
-    return Claim(says, f"{what} ≥ {bar:.3g}", f"{value:.3g}", value >= bar, why)
-
-
-def at_most(says: str, what: str, value: float, bar: float, why: str) -> Claim:
-    """Holds if the value is the bar or less."""
-    return dataclasses.replace(
-        at_least(says, what, value, bar, why), asserts=f"{what} ≤ {bar:.3g}", holds=value <= bar
-    )
-
-
-def between(says: str, what: str, value: float, low: float, high: float, why: str) -> Claim:
-    """Holds if the value is neither below the one bar nor above the other."""
-    return Claim(says, f"{low:.3g} ≤ {what} ≤ {high:.3g}", f"{value:.3g}", low <= value <= high, why)
-
-
-def not_checked(says: str, what: str, why: str) -> Claim:
-    """A claim about something that could not be measured."""
-    return Claim(says, what, "-", None, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,10 @@ import msgspec
 
 from ckpt.cli.show import print_table
 from ckpt_bench.plot import Section, page
-from ckpt_bench.reproduce.experiments import Claim, Experiment, Paper, Shown
+from ckpt_bench.reproduce.claims import Claim, Verdict
+from ckpt_bench.reproduce.experiments import Experiment, Paper, Shown
 
 _WIDTH = 100
-_VERDICTS = {True: "holds", False: "does not hold", None: "not checked"}
 
 
 @dataclass(slots=True)
@@ -39,16 +40,25 @@ class Report:
     size: str
     machine: dict[str, Any]
     outcomes: list[Outcome] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """The experiments that an interrupt kept from running to their end."""
 
     @property
     def summary(self) -> str:
-        """How many claims hold, in one line."""
-        claims = [claim for outcome in self.outcomes for claim in outcome.claims]
-        counts = {verdict: sum(claim.holds is verdict for claim in claims) for verdict in _VERDICTS}
-        line = f"{counts[True]} of {counts[True] + counts[False]} claims hold"
-        line += f", {counts[None]} not checked" if counts[None] else ""
+        """How many claims hold, in one line, and what is not there."""
+        counts = Counter(claim.verdict for outcome in self.outcomes for claim in outcome.claims)
+        checked = counts.total() - counts[Verdict.NOT_CHECKED]
+        line = f"{counts[Verdict.HOLDS]} of {checked} claims hold"
+        for verdict in (Verdict.UNSETTLED, Verdict.NOT_CHECKED):
+            line += f", {counts[verdict]} {verdict}" if counts[verdict] else ""
         failed = [outcome.experiment.name for outcome in self.outcomes if outcome.error is not None]
-        return line + (f"; could not run: {', '.join(failed)}" if failed else "")
+        line += f"; could not run: {', '.join(failed)}" if failed else ""
+        return line + (f"; {self.interrupted}" if self.missing else "")
+
+    @property
+    def interrupted(self) -> str:
+        """Which experiments are missing."""
+        return f"interrupted, missing: {', '.join(self.missing)}"
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -64,16 +74,24 @@ def print_outcome(outcome: Outcome) -> None:
         print_table(outcome.shown.header, outcome.shown.rows)
         click.echo()
     for claim in outcome.claims:
-        _paragraph(
-            f"{_VERDICTS[claim.holds]}:", f"{claim.says}. Checked: {claim.asserts}; here {claim.ours}."
-        )
-        if claim.holds is False:
-            _paragraph("", f"Likely reason: {claim.why}.")
-        elif claim.holds is None:
-            _paragraph("", f"Reason: {claim.why}.")
+        checked = "To check" if claim.verdict is Verdict.NOT_CHECKED else "Checked"
+        ours = "" if claim.verdict is Verdict.NOT_CHECKED else f"; here {claim.ours}"
+        _paragraph(f"{claim.verdict}:", f"{claim.says}. {checked}: {claim.asserts}{ours}.")
+        if reason := _reason(claim):
+            _paragraph("", f"{reason}.")
     if outcome.error is not None:
         _paragraph("could not run:", outcome.error)
     click.echo()
+
+
+def _reason(claim: Claim) -> str:
+    """What a verdict needs beside it."""
+    return {
+        Verdict.HOLDS: "",
+        Verdict.FAILS: f"Likely reason: {claim.why}",
+        Verdict.UNSETTLED: "The quartiles lie on both sides of that: another run may find either",
+        Verdict.NOT_CHECKED: f"Reason: {claim.why}",
+    }[claim.verdict]
 
 
 def _paragraph(head: str, text: str) -> None:
@@ -85,17 +103,18 @@ def _paragraph(head: str, text: str) -> None:
 def document(report: Report) -> dict[str, Any]:
     """The same for a script."""
     return {
-        "format": 1,
+        "format": 2,
         "paper": report.paper.name,
         "size": report.size,
         "machine": report.machine,
+        "missing": report.missing,
         "experiments": [
             {
                 "name": outcome.experiment.name,
                 "title": outcome.experiment.title,
                 "says": outcome.experiment.says,
                 "here": outcome.experiment.here,
-                "claims": msgspec.to_builtins(list(outcome.claims)),
+                "claims": [{**msgspec.to_builtins(claim), "holds": claim.holds} for claim in outcome.claims],
                 "figures": msgspec.to_builtins(outcome.figures, str_keys=True),
                 "notes": list(outcome.shown.notes) if outcome.shown else [],
                 "error": outcome.error,
@@ -109,12 +128,27 @@ def document(report: Report) -> dict[str, Any]:
 def html(report: Report) -> str:
     """The same as one page with a chart for each experiment."""
     about = (
-        f"{report.paper.title[0].upper()}{report.paper.title[1:]}, reproduced at size {report.size} on "
+        f"{_capital(report.paper.title)}, reproduced at size {report.size} on "
         f"{report.machine['cores']} cores and {report.machine['filesystem']}: {report.summary}. "
         f"Shapes and ratios are checked, never the figures of other hardware."
     )
     sections = [section for outcome in report.outcomes for section in _sections(outcome)]
+    if report.missing:
+        sections.insert(
+            0,
+            Section(
+                "Interrupted",
+                f"{_capital(report.interrupted)}. What follows was measured before.",
+                "",
+                [],
+                [],
+            ),
+        )
     return page(f"ckpt bench reproduce {report.paper.name}", about, sections)
+
+
+def _capital(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _sections(outcome: Outcome) -> list[Section]:
@@ -127,16 +161,17 @@ def _sections(outcome: Outcome) -> list[Section]:
         ]
     shown = outcome.shown
     rows = [
-        [_VERDICTS[claim.holds], claim.says, claim.asserts, claim.ours, "" if claim.holds else claim.why]
+        [str(claim.verdict), claim.says, claim.asserts, claim.ours, _reason(claim)]
         for claim in outcome.claims
     ]
     return [
         Section(title, " ".join([about, *shown.notes]), shown.chart, shown.header, shown.rows),
         Section(
             f"{experiment.name}: verdicts",
-            "What the paper found, and whether it is so here.",
+            "What the paper found, and whether it is so here: medians [quartiles].",
             "",
-            ["verdict", "the paper", "checked", "here", "likely reason"],
+            ["verdict", "the paper", "checked", "here", "reason"],
             rows,
+            stacks=True,
         ),
     ]

@@ -228,6 +228,18 @@ def test_a_page_is_readable_on_a_phone_and_on_a_screen_in_light_and_dark(
     assert seen.pop(), "there are charts"
 
 
+def test_verdicts_need_no_scrolling_sideways_on_a_phone(tmp_path: Path, chromium: Any) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(PAGES["bench reproduce"](tmp_path), encoding="utf-8")
+    sideways = """[...document.querySelectorAll("section")].filter(s => /verdicts/.test(s.textContent))
+      .map(s => s.querySelector(".table")).map(t => t.scrollWidth - t.clientWidth)"""
+    for width in (360, 400, 1280):
+        with looking(chromium, path, width, dark=False) as look:
+            found = look.evaluate(sideways)
+        assert len(found) == 3
+        assert max(found) <= 0, width
+
+
 def looking(chromium: Any, path: Path, width: int, dark: bool) -> AbstractContextManager[Any]:
     look: AbstractContextManager[Any] = chromium.look(path, width, dark=dark)
     return look

@@ -40,15 +40,20 @@ def stream(events: int, words: int, seed: int) -> list[str]:
 
 
 def count_words(address: str, namespace: str, events: int, words: int, rate: float, seed: int) -> None:
-    """Checkpoint the count of a word at each of its events, at a rate; how long until each was durable."""
+    """Checkpoint the count of a word at each of its events, at a rate; how long until each was durable.
+
+    And how much further behind that rate the last acknowledgement was than the first: the backlog.
+    """
     waiting: dict[bytes, deque[float]] = {}
     took_ms: list[float] = []
+    durable_s: list[float] = []
     failed: list[str] = []
 
     def acknowledged(result: SaveResult) -> None:
         started_s = waiting[result.key].popleft()
         if result.error is None:
-            took_ms.append((time.perf_counter() - started_s) * 1000)
+            durable_s.append(time.perf_counter())
+            took_ms.append((durable_s[-1] - started_s) * 1000)
         else:
             failed.append(str(result.error))
 
@@ -62,7 +67,8 @@ def count_words(address: str, namespace: str, events: int, words: int, rate: flo
             waiting.setdefault(each.encode(), deque()).append(time.perf_counter())
             states.save(each, {"word": each, "count": counts[each]})
         keeper.flush()
-        _say({"write_ms": took_ms, "failed": failed})
+        behind_s = durable_s[-1] - durable_s[0] - (events - 1) / rate if durable_s else 0
+        _say({"write_ms": took_ms, "behind_ms": behind_s * 1000, "failed": failed})
 
 
 def fill(address: str, namespace: str, words: int) -> None:

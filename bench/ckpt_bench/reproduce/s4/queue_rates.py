@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +11,15 @@ from dataclasses import dataclass
 from ckpt.config import parse_address
 from ckpt.safekeeper import SafeKeeper
 from ckpt_bench.plot import lines
-from ckpt_bench.reproduce.experiments import Claim, Experiment, Lab, Shown, at_least, at_most
+from ckpt_bench.reproduce.claims import Claim, at_least, at_most
+from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown
 from ckpt_bench.reproduce.s4.crashes import OperatorError
 from ckpt_bench.reproduce.s4.default_fs import open_store
 from ckpt_bench.reproduce.s4.operators import stream
 from ckpt_bench.reproduce.s4.saturation import DEFAULT, INDEXED, SCHEMES
+from ckpt_bench.reproduce.spread import Rounds, Spread, of_rounds, ratios, spread
 
 _NAMESPACE = "words"
-_SMALL_S = 15.0
-"""No round begins after so long, so that all experiments take two minutes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Rate:
     """What reached the backend, per second; saves that a newer one replaced in the queue are not counted."""
 
     states: int
-    written_per_s: float
+    written_per_s: Rounds
     coalesced: int
     """In all rounds together."""
 
@@ -49,21 +47,15 @@ class QueueRates:
 def measure(lab: Lab) -> QueueRates:
     """All events as fast as the queue takes them, for growing numbers of states; backends in turn."""
     events = {
-        DEFAULT: lab.pick(quick=200, small=4000, full=1_000_000),
-        INDEXED: lab.pick(quick=200, small=40_000, full=1_000_000),
+        DEFAULT: lab.pick(quick=200, small=500, full=1_000_000),
+        INDEXED: lab.pick(quick=200, small=10_000, full=1_000_000),
     }
     # Far fewer than there are states, so that few saves meet another one of their key there. S4's held 1,000.
-    queue_saves = lab.pick(quick=10, small=100, full=1000)
-    sizes = lab.pick(quick=(50, 200), small=(1000, 2000, 4000), full=(10_000, 100_000, 300_000, 1_000_000))
-    rounds = lab.pick(quick=1, small=2, full=1)
-    # A file for each state waits for the disk, which may be busy: one round is enough then.
-    ends_s = time.monotonic() + lab.pick(quick=math.inf, small=_SMALL_S, full=math.inf)
+    queue_saves = lab.pick(quick=10, small=12, full=1000)
+    sizes = lab.pick(quick=(50, 200), small=(125, 250, 500), full=(10_000, 100_000, 300_000, 1_000_000))
+    rounds = lab.pick(quick=1, small=5, full=3)
     found: dict[tuple[str, str, int], list[tuple[float, int]]] = {}
-    done = 0
     for turn in range(rounds):
-        if turn > 0 and time.monotonic() > ends_s:
-            break
-        done = turn + 1
         for medium in (lab.shared, lab.local):
             for states in sizes:
                 for name in SCHEMES:
@@ -79,11 +71,11 @@ def measure(lab: Lab) -> QueueRates:
         }
         for medium in (lab.shared, lab.local)
     }
-    return QueueRates(events, queue_saves, done, rates)
+    return QueueRates(events, queue_saves, rounds, rates)
 
 
 def _rate(states: int, rounds: Sequence[tuple[float, int]]) -> Rate:
-    return Rate(states, statistics.median(rate for rate, _ in rounds), sum(count for _, count in rounds))
+    return Rate(states, [rate for rate, _ in rounds], sum(count for _, count in rounds))
 
 
 def _written_per_s(address: str, events: int, states: int, seed: int, queue_saves: int) -> tuple[float, int]:
@@ -112,7 +104,8 @@ def _check(found: QueueRates) -> list[Claim]:
         default, indexed = stores[DEFAULT], stores[INDEXED]
         fewest, most = default[0].states, default[-1].states
         gains = [
-            ours.written_per_s / theirs.written_per_s for theirs, ours in zip(default, indexed, strict=True)
+            spread(ratios(ours.written_per_s, theirs.written_per_s))
+            for theirs, ours in zip(default, indexed, strict=True)
         ]
         claims += [
             at_least(
@@ -140,7 +133,7 @@ def _check(found: QueueRates) -> list[Claim]:
             at_most(
                 "one file per state falls to 0.38 of its rate when every state is a new file (400 to 150)",
                 f"{medium}, Default FS: rate with {most:,} states / with {fewest:,}",
-                default[-1].written_per_s / default[0].written_per_s,
+                spread(ratios(default[-1].written_per_s, default[0].written_per_s)),
                 0.67,
                 "the file system keeps many names in an indexed directory, and creating a file here is about "
                 "as cheap as truncating one; at this size all of it fits into memory",
@@ -149,24 +142,25 @@ def _check(found: QueueRates) -> list[Claim]:
     return claims
 
 
-def _range(rates: Sequence[Rate]) -> float:
-    values = [rate.written_per_s for rate in rates]
-    return min(values) / max(values)
+def _range(rates: Sequence[Rate]) -> Spread:
+    by_median = sorted((rate.written_per_s for rate in rates), key=lambda each: spread(each).median)
+    return spread(ratios(by_median[0], by_median[-1]))
 
 
 def _show(found: QueueRates) -> Shown:
-    series = {
-        f"{name}, {medium}": [(rate.states, rate.written_per_s) for rate in rates]
+    each = {
+        f"{name}, {medium}": [(rate.states, spread(rate.written_per_s)) for rate in rates]
         for medium, stores in found.rates.items()
         for name, rates in stores.items()
     }
     sizes = [rate.states for rate in next(iter(next(iter(found.rates.values())).values()))]
-    rows = [[name, *(f"{rate:,.0f}" for _, rate in points)] for name, points in series.items()]
+    rows = [[name, *(rate.text(",.0f") for _, rate in points)] for name, points in each.items()]
+    series = {name: [(states, rate.median) for states, rate in points] for name, points in each.items()}
     header = ["saves/s", *(f"{states:,} states" for states in sizes)]
     events = " and ".join(f"{count:,} events for {name}" for name, count in found.events.items())
     notes = [
         f"{events} at each number of states through a queue of {found.queue_saves:,} saves; "
-        f"{found.rounds} rounds. Only what reached the backend counts, and nothing was dropped."
+        f"{of_rounds(found.rounds)}. Only what reached the backend counts, and nothing was dropped."
     ]
     chart = lines("Saves per second through the queue by number of states", "states", "saves/s", series)
     return Shown(chart, header, rows, notes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,11 @@ from dataclasses import dataclass
 
 from ckpt.backend import Backend
 from ckpt_bench import plot
-from ckpt_bench.reproduce.experiments import Claim, Experiment, Lab, Shown, at_least, at_most
+from ckpt_bench.reproduce.claims import Claim, at_least, at_most
+from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown
 from ckpt_bench.reproduce.medium import Medium
 from ckpt_bench.reproduce.s4.default_fs import open_store
+from ckpt_bench.reproduce.spread import Rounds, Spread, of_rounds, ratios, spread
 
 DEFAULT, INDEXED = "Default FS", "Indexed FS"
 SCHEMES = {DEFAULT: "s4", INDEXED: "log"}
@@ -27,11 +28,11 @@ _WRITES = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What so many threads reach: medians of the rounds."""
+    """What so many threads reach."""
 
     threads: int
-    ops_per_s: float
-    latency_ms: float
+    ops_per_s: Rounds
+    latency_ms: Rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +40,35 @@ class Saturation:
     """One curve for each backend."""
 
     medium: str
+    durable: bool
+    """Whether every write was synced."""
     operations: int
     states: int
     rounds: int
     curves: Mapping[str, Sequence[Point]]
 
-    def limit(self, store: str) -> float:
+    def limit(self, store: str) -> Rounds:
         """The highest rate that the backend reaches with any number of threads."""
-        return max(point.ops_per_s for point in self.curves[store])
+        return [max(rates) for rates in zip(*(p.ops_per_s for p in self.curves[store]), strict=True)]
 
     @property
-    def advantage(self) -> float:
+    def advantage(self) -> Spread:
         """How many times the rate of one file per state the indexed backend reaches."""
-        return self.limit(INDEXED) / self.limit(DEFAULT)
+        return spread(ratios(self.limit(INDEXED), self.limit(DEFAULT)))
 
     @property
-    def least_gain(self) -> float:
+    def least_gain(self) -> Spread:
         """The smallest of: latency of one file per state over the indexed backend's, at equal threads."""
         pairs = zip(self.curves[DEFAULT], self.curves[INDEXED], strict=True)
-        return min(default.latency_ms / indexed.latency_ms for default, indexed in pairs)
+        gains = [spread(ratios(default.latency_ms, indexed.latency_ms)) for default, indexed in pairs]
+        return min(gains, key=lambda gain: gain.median)
+
+    @property
+    def steepness(self) -> Spread:
+        """One file per state: growth of latency over growth of rate, from the fewest threads to the most."""
+        first, last = self.curves[DEFAULT][0], self.curves[DEFAULT][-1]
+        growth = ratios(last.latency_ms, first.latency_ms), ratios(last.ops_per_s, first.ops_per_s)
+        return spread(ratios(*growth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +81,10 @@ class Flushed:
 
 def measure(lab: Lab, medium: Medium) -> Saturation:
     """Both backends in turn, with more and more threads."""
-    operations = lab.pick(quick=64, small=1000, full=10_000)
-    states = lab.pick(quick=20, small=1000, full=1000)
-    rounds = lab.pick(quick=1, small=3, full=10)
-    threads = lab.pick(quick=(1, 2), small=(1, 2, 4, 8, 16, 32), full=(1, 2, 4, 8, 16, 32))
+    operations = lab.pick(quick=64, small=400, full=10_000)
+    states = lab.pick(quick=20, small=500, full=1000)
+    rounds = lab.pick(quick=1, small=5, full=10)
+    threads = lab.pick(quick=(1, 2), small=(1, 4, 16, 32), full=(1, 2, 4, 8, 16, 32))
     found: dict[tuple[str, int], list[tuple[float, float]]] = {}
     names = list(SCHEMES)
     with ExitStack() as stack:
@@ -84,19 +95,18 @@ def measure(lab: Lab, medium: Medium) -> Saturation:
             run_threads(store, threads[-1], operations, states, seed=rounds)  # warms up
         lab.settle()
         for turn in range(rounds):
-            for count in threads:
+            for count in threads if turn % 2 == 0 else reversed(threads):
                 for name in names if turn % 2 == 0 else reversed(names):
                     lab.say(f"{name} on {medium.name}, {count} threads, round {turn + 1} of {rounds}")
                     reached = run_threads(stores[name], count, operations, states, seed=turn)
                     found.setdefault((name, count), []).append(reached)
     curves = {
         name: [
-            Point(count, *(statistics.median(values) for values in zip(*found[name, count], strict=True)))
-            for count in threads
+            Point(count, *(list(each) for each in zip(*found[name, count], strict=True))) for count in threads
         ]
         for name in names
     }
-    return Saturation(medium.name, operations, states, rounds, curves)
+    return Saturation(medium.name, medium.durable, operations, states, rounds, curves)
 
 
 def run_threads(
@@ -164,44 +174,49 @@ def _flushed(lab: Lab) -> Flushed:
 
 
 def _check_behind_cache(found: Saturation) -> list[Claim]:
-    first, last = found.curves[DEFAULT][0], found.curves[DEFAULT][-1]
-    steepness = last.latency_ms / first.latency_ms / (last.ops_per_s / first.ops_per_s)
+    most = found.curves[DEFAULT][-1].threads
     return [
         at_least(
             "the indexed backend saturates at 3 times the rate: about 2,100 and 700 operations/s",
             "highest rate, Indexed FS / Default FS",
             found.advantage,
             3.0,
-            "a file that is created or replaced costs system calls here, not requests to a filer, and both "
-            "backends share one Python interpreter",
+            "the requests that a file of its own costs are few beside the sync that both wait for"
+            if found.durable
+            else "a file that is created or replaced costs system calls here, not requests to a filer, and "
+            "both backends share one Python interpreter",
         ),
         at_least(
             "one file per state does not get beyond its limit: more load only adds latency",
-            f"Default FS from 1 to {last.threads} threads, growth of latency / growth of rate",
-            steepness,
+            f"Default FS from 1 to {most} threads, growth of latency / growth of rate",
+            found.steepness,
             2.0,
-            "the device takes several syncs at once, so that more threads still bring a higher rate",
+            "the server takes several syncs at once, so that more threads still bring a higher rate"
+            if found.durable
+            else "no write waits for a device, and the system calls of several threads run at the same time, "
+            "so that more threads still bring a higher rate",
         ),
         at_least(
             "under the same load the indexed backend answers sooner",
             "latency, Default FS / Indexed FS, smallest at any number of threads",
             found.least_gain,
             1.0,
-            "at one number of threads at least, the shared appends queued for longer than separate files",
+            "at one number of threads at least, writers waited longer for the log than for separate files",
         ),
     ]
 
 
 def _check_flushed(found: Flushed) -> list[Claim]:
-    fall = {name: found.flushed.limit(name) / found.behind_cache.limit(name) for name in SCHEMES}
+    fall = {
+        name: spread(ratios(found.flushed.limit(name), found.behind_cache.limit(name))) for name in SCHEMES
+    }
     return [
         at_least(
             "on a disk the indexed backend still reaches 1.4 times the rate: about 700 and 500 operations/s",
             "highest rate, Indexed FS / Default FS",
             found.flushed.advantage,
             1.4,
-            "the file system's journal syncs many files at once and the device has no heads to move, so that "
-            "separate files cost less than they did",
+            "the file system's journal syncs many files at once, so that each of them costs less than it did",
         ),
         at_least(
             "with a lower latency",
@@ -226,7 +241,10 @@ def _check_flushed(found: Flushed) -> list[Claim]:
 
 def _show(found: Saturation) -> Shown:
     marks = {
-        name: [plot.Point(p.ops_per_s, p.latency_ms * 1000, f"{p.threads} threads") for p in points]
+        name: [
+            plot.Point(spread(p.ops_per_s).median, spread(p.latency_ms).median * 1000, f"{p.threads} threads")
+            for p in points
+        ]
         for name, points in found.curves.items()
     }
     chart = plot.trade_off("Latency against throughput", "operations/s", "average latency", marks)
@@ -235,14 +253,14 @@ def _show(found: Saturation) -> Shown:
         + [
             text
             for point in (default, indexed)
-            for text in (f"{point.ops_per_s:,.0f}", f"{point.latency_ms:.3g}")
+            for text in (spread(point.ops_per_s).text(",.0f"), spread(point.latency_ms).text())
         ]
         for default, indexed in zip(found.curves[DEFAULT], found.curves[INDEXED], strict=True)
     ]
     header = ["threads", f"{DEFAULT}, ops/s", "ms", f"{INDEXED}, ops/s", "ms"]
     notes = [
         f"{found.operations:,} operations on {found.states:,} states of 1 KB, 90 % writes, on the "
-        f"{found.medium}; medians of {found.rounds} rounds in turn."
+        f"{found.medium}; {of_rounds(found.rounds)}, backends in turn."
     ]
     return Shown(chart, header, rows, notes)
 
