@@ -171,7 +171,10 @@ class Fields:
 
     def keys(self) -> list[bytes]:
         """The next key block."""
-        lengths = self._lengths(self.number(_U32))
+        count = self.number(_U32)
+        if not count:
+            return []  # as in most commits
+        lengths = self._lengths(count)
         return cut(self._blob(lengths), lengths)
 
     def end(self) -> None:

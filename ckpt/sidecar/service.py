@@ -68,7 +68,8 @@ class Service:
         # Asked once: to ask whether an object has the methods of a protocol takes longer than many a request.
         self._in_blocks = backend if isinstance(backend, CommitsInBlocks) else None
         self._counting = backend if isinstance(backend, Counts) else None
-        self._under_way: dict[tuple[str, str], threading.Event] = {}
+        self._under_way: dict[tuple[str, str], threading.Lock] = {}
+        """Held by whoever makes the commit; a lock, because an event takes 5 µs to make."""
         self._told_writes = self._counting.counts().get("durable_writes", 0) if self._counting else 0
         self._lock = threading.Lock()
 
@@ -179,19 +180,20 @@ class Service:
         if request.commit_id is None:
             yield
             return
-        mine, key = threading.Event(), (request.namespace, request.commit_id)
-        while True:
-            with self._lock:
-                other = self._under_way.setdefault(key, mine)
-            if other is mine:
-                break
-            other.wait()
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._under_way[key]
-            mine.set()
+        mine, key = threading.Lock(), (request.namespace, request.commit_id)
+        with mine:
+            while True:
+                with self._lock:
+                    other = self._under_way.setdefault(key, mine)
+                if other is mine:
+                    break
+                with other:
+                    pass
+            try:
+                yield
+            finally:
+                with self._lock:
+                    del self._under_way[key]
 
     def _done_before(self, request: CommitRequest) -> CommitId | None:
         """The id, if the namespace holds this very commit: the client repeats because an answer was lost."""

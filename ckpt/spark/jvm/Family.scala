@@ -92,17 +92,12 @@ final class Family(val id: Int) {
   /** Sets a key; the arrays are kept, so the caller gives them away. */
   def put(key: Array[Byte], value: Array[Byte]): Unit = changing {
     val found = find(key)
-    val entry = if (found == null) index.insert(key, null) else found
-    note(entry)
-    change(entry, value)
+    change(noted(if (found == null) index.insert(key, null) else found), value)
   }
 
   def remove(key: Array[Byte]): Unit = changing {
     val found = find(key)
-    if (found != null && found.value != null) {
-      note(found)
-      change(found, null)
-    }
+    if (found != null && found.value != null) change(noted(found), null)
   }
 
   /** Adds a key that is not there, outside of any transaction: the state as it is read from the backend. */
@@ -182,9 +177,9 @@ final class Family(val id: Int) {
   /** Ends the transaction and keeps what it did; the answer undoes it later. */
   def seal(): Changes = {
     val done = close()
-    index.settle(done.entries)
     // Rows of the catalogue are known by their arrays.
     if (id != Catalogue.Id) done.swapArrays()
+    index.settle(done.entries)
     done
   }
 
@@ -276,12 +271,16 @@ final class Family(val id: Int) {
     }
   }
 
-  private def note(entry: Entry): Unit = if (!entry.touched) {
-    entry.touched = true
-    open.entries += entry
-    open.before += entry.value
-    index.hold(entry)
-  }
+  /** The entry to change, once it is noted what it was before the transaction. */
+  private def noted(entry: Entry): Entry =
+    if (entry.touched) entry
+    else {
+      val held = index.hold(entry)
+      held.touched = true
+      open.entries += held
+      open.before += held.value
+      held
+    }
 
   private def change(entry: Entry, value: Array[Byte]): Unit = {
     if (entry.value != null) count(entry.key, entry.value, -1)

@@ -3,6 +3,7 @@ package ckpt.spark
 import java.util.Arrays
 import java.util.concurrent.ConcurrentSkipListMap
 
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.unsafe.Platform
@@ -12,7 +13,7 @@ import org.apache.spark.unsafe.hash.Murmur3_x86_32
  * One key and its value now. An entry without a value was removed by the transaction that is open: it keeps its
  * place until that transaction ends, so that iterators are not disturbed and undoing needs no search.
  */
-final class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
+sealed class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
   // The mark shares an int with the hash, or each entry would be 32 bytes instead of 24.
   private[this] var bits: Int = keyHash & Int.MaxValue
 
@@ -23,6 +24,9 @@ final class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
 
   def touched_=(yes: Boolean): Unit = bits = if (yes) bits | Int.MinValue else bits & Int.MaxValue
 }
+
+/** What the open transaction makes of an entry, until it ends. */
+final class Working(val of: Entry) extends Entry(of.key, of.hash, of.value)
 
 /**
  * Finds entries by key. Iterators see each entry that was there when they were made exactly once, whatever is put
@@ -35,14 +39,17 @@ trait Index {
   /** Adds an entry whose key is not there. */
   def insert(key: Array[Byte], value: Array[Byte]): Entry
 
-  /** The transaction is about to change this entry for the first time. */
-  def hold(entry: Entry): Unit
+  /** The transaction is about to change this entry for the first time; the answer is what it changes instead. */
+  def hold(entry: Entry): Entry
 
-  /** Ends a transaction: what these entries, all that it changed, are now is the state; without a value they are gone. */
-  def settle(changed: Iterable[Entry]): Unit
+  /**
+   * Ends a transaction: what these entries, all that it changed, are now is the state; without a value they are gone.
+   * Those that stood in for others are replaced by them.
+   */
+  def settle(changed: mutable.ArrayBuffer[Entry]): Unit
 
   /** Ends a transaction whose entries are again what they were before it. */
-  def revert(changed: Iterable[Entry]): Unit
+  def revert(changed: mutable.ArrayBuffer[Entry]): Unit
 
   def entries: Iterator[Entry]
 }
@@ -76,11 +83,12 @@ object OrderedKeys {
 trait InMemory extends Index {
   def delete(entry: Entry): Unit
 
-  override def hold(entry: Entry): Unit = ()
+  override def hold(entry: Entry): Entry = entry
 
-  override def settle(changed: Iterable[Entry]): Unit = changed.foreach(entry => if (entry.value == null) delete(entry))
+  override def settle(changed: mutable.ArrayBuffer[Entry]): Unit =
+    changed.foreach(entry => if (entry.value == null) delete(entry))
 
-  override def revert(changed: Iterable[Entry]): Unit = settle(changed)
+  override def revert(changed: mutable.ArrayBuffer[Entry]): Unit = settle(changed)
 }
 
 /**
@@ -88,11 +96,16 @@ trait InMemory extends Index {
  *
  * An iterator walks over the slots as they were when it was made; growing makes new slots and leaves the old ones
  * to it. Deleted slots keep a marker, so that nothing moves below a running iterator.
+ *
+ * What a transaction does to an entry that was there before, it does to another that stands in for it: a reference to a
+ * new array in an old entry is one more place that the garbage collector has to look at, and most of a batch's values
+ * fit into the arrays of those before them (`Changes.swapArrays`).
  */
 final class HashIndex extends InMemory {
   import HashIndex._
 
   @volatile private var slots = new Array[Entry](SmallestCapacity)
+  @volatile private var working: HashIndex = _ // null: no entry has a stand-in
   private var live = 0
   private var used = 0
 
@@ -105,20 +118,54 @@ final class HashIndex extends InMemory {
     var at = hash & mask
     var entry = slots(at)
     while (entry != null) {
-      if (entry.hash == hash && (entry ne Deleted) && Arrays.equals(entry.key, key)) return entry
+      if (entry.hash == hash && (entry ne Deleted) && Arrays.equals(entry.key, key)) return current(entry)
       at = (at + 1) & mask
       entry = slots(at)
     }
     null
   }
 
-  override def insert(key: Array[Byte], value: Array[Byte]): Entry = {
+  override def insert(key: Array[Byte], value: Array[Byte]): Entry = add(new Entry(key, hashOf(key), value))
+
+  private def add(entry: Entry): Entry = {
     if ((used + 1) * 5L > slots.length * 3L) rebuild()
-    val entry = new Entry(key, hashOf(key), value)
     place(slots, entry)
     used += 1
     live += 1
     entry
+  }
+
+  private def current(entry: Entry): Entry = {
+    val standIns = working
+    if (standIns == null || !entry.touched) entry
+    else {
+      val found = standIns.find(entry.key)
+      if (found == null) entry else found
+    }
+  }
+
+  /** One that has no value yet is the transaction's own. */
+  override def hold(entry: Entry): Entry =
+    if (entry.value == null) entry
+    else {
+      if (working == null) working = new HashIndex
+      val standIn = working.add(new Working(entry))
+      standIn.touched = true
+      entry.touched = true
+      standIn
+    }
+
+  override def settle(changed: mutable.ArrayBuffer[Entry]): Unit = {
+    for (i <- changed.indices) changed(i) match {
+      case standIn: Working =>
+        val entry = standIn.of
+        entry.touched = false
+        if (entry.value ne standIn.value) entry.value = standIn.value
+        changed(i) = entry
+      case _ =>
+    }
+    working = null
+    super.settle(changed)
   }
 
   override def delete(entry: Entry): Unit = {
@@ -144,7 +191,7 @@ final class HashIndex extends InMemory {
         settle()
         if (at >= seen.length) throw new NoSuchElementException("no more entries")
         at += 1
-        seen(at - 1)
+        current(seen(at - 1))
       }
     }
   }

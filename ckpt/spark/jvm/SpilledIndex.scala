@@ -3,6 +3,8 @@ package ckpt.spark
 import java.util.Arrays
 import java.util.concurrent.ConcurrentSkipListMap
 
+import scala.collection.mutable
+
 /**
  * The entries of one family on local disk, in ascending order of their keys' bytes. What the open transaction changes is
  * held in memory and written when it is settled, in batches.
@@ -42,9 +44,12 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
     entry
   }
 
-  override def hold(entry: Entry): Unit = held.put(entry.key, entry)
+  override def hold(entry: Entry): Entry = {
+    held.put(entry.key, entry)
+    entry
+  }
 
-  override def settle(changed: Iterable[Entry]): Unit = {
+  override def settle(changed: mutable.ArrayBuffer[Entry]): Unit = {
     changed.foreach { entry =>
       if (entry.value == null) writer.delete(entry.key) else writer.put(entry.key, entry.value)
       entry.value = null // whoever remembers the entry to undo it wants its key only
@@ -53,7 +58,7 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
     release()
   }
 
-  override def revert(changed: Iterable[Entry]): Unit = release()
+  override def revert(changed: mutable.ArrayBuffer[Entry]): Unit = release()
 
   /** Writes a key that is not there; it can be found after `flush`. */
   def add(key: Array[Byte], value: Array[Byte]): Unit = writer.put(key, value)
