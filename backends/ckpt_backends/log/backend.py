@@ -25,6 +25,7 @@ _CAPABILITIES = Capabilities(
     atomic_put=True,
     ordered_scan=False,
     detects_corruption=True,
+    reads_in_process=True,
 )
 
 
