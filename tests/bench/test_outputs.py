@@ -39,11 +39,3 @@ def test_what_cannot_be_written_says_what_to_do(tmp_path: Path, name: str, reaso
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=f"^cannot write {tmp_path}.*: {reason}"):
         require_writable(tmp_path / name)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(ConfigError, match="permission denied; name a file that you may write"):
-        require_writable(tmp_path / "page.html")
-    tmp_path.chmod(0o700)

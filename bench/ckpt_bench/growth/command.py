@@ -20,6 +20,7 @@ from ckpt.config import parse_address, suggestion
 from ckpt.errors import ConfigError
 from ckpt_bench.growth.measure import QUICK, Contestant, Found, Growth, Plan, Step
 from ckpt_bench.growth.present import ABOUT, OPERATIONS, Row, as_csv, as_markdown, as_page, rows_of, sections
+from ckpt_bench.outputs import require_writable
 from ckpt_bench.stores import INSTALL_HINT, OURS, STORES, is_installed
 
 _DEFAULT = ("log", "rocksdict", "lmdb", "sqlite3")
@@ -60,9 +61,7 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 @click.option("--json", "as_json", is_flag=True, help="One JSON document for each operation, store and size.")
 @click.option("--csv", "with_commas", is_flag=True, help="The same as CSV.")
 @click.option("--markdown", is_flag=True, help="One table for a page of documentation.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, writable=True), help="Write charts to this HTML file."
-)
+@click.option("--html", metavar="FILE", help="Write charts to this HTML file.")
 @click.option("--svg", type=click.Path(file_okay=False), help="Write each chart to a file in this folder.")
 def growth(
     addresses: Sequence[str],
@@ -85,6 +84,8 @@ def growth(
 
     The exit code is 1 if a store failed, and 130 after Ctrl-C; results so far are printed in both cases.
     """
+    if html is not None:
+        require_writable(html)
     asked = {name: value for name, value in sizes.items() if value is not None}
     plan = replace(QUICK if quick else _FULL, **asked)
     seed = secrets.randbelow(1 << 32) if seed is None else seed

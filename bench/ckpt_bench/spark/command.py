@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ckpt.cli.show import print_json, print_table
 from ckpt.config import parse_address
 from ckpt.spark import provider_jar
+from ckpt_bench.outputs import require_writable
 from ckpt_bench.spark.contestants import CONTESTANTS, OURS, nothing_jar
 from ckpt_bench.spark.parts import PARTS, Part, Plan
 from ckpt_bench.spark.present import report, sections
@@ -56,9 +57,7 @@ _QUICK = {
 @click.option("--master", help=f"Spark's master. Default: {_DEFAULTS.master}.")
 @click.option("--memory", help=f"Memory of Spark's JVM. Default: {_DEFAULTS.memory}.")
 @click.option("--quick", is_flag=True, help="Tiny sizes: does it all work?")
-@click.option(
-    "--plot", type=click.Path(dir_okay=False, writable=True), help="Write charts to this HTML file."
-)
+@click.option("--plot", metavar="FILE", help="Write charts to this HTML file.")
 @click.option("--json", "as_json", is_flag=True, help="Every figure, as one JSON document.")
 def spark(
     parts: Sequence[str],
@@ -77,6 +76,8 @@ def spark(
     """
     if address is not None:
         parse_address(address)
+    if plot is not None:
+        require_writable(plot)
     # What a session cannot do without is found missing here, in one line, and not compiled while others wait.
     provider_jar()
     nothing_jar()
