@@ -31,13 +31,14 @@ class CellProcess:
         try:
             # A number may come to stand for another process; a descriptor does not.
             self._process = os.pidfd_open(self._pool.submit(os.getpid).result())
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)  # a Ctrl-C that was held back comes now
+                self._answer(_begin, job)
+            except BaseException:
+                self.kill()  # nobody else knows of it, and it may be filling the store
+                raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        try:
-            self._answer(_begin, job)
-        except StoreError:
-            self.kill()
-            raise
 
     def ask(
         self, what: Callable[Concatenate[Cell, Given], Answer], *given: Given.args, **named: Given.kwargs
