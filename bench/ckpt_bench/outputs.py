@@ -1,12 +1,14 @@
-"""Files for results are tried before the work begins, so that none of it is lost to a mistyped path."""
+"""Files of results: tried before the work begins, so that none of it is lost to a mistyped path; charts."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ckpt.errors import ConfigError
+from ckpt_bench.plot import Section
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
@@ -39,3 +41,11 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot write {file}: {reason}; name a file that you may write") from error
+
+
+def write_charts(folder: str, sections: Mapping[str, Section]) -> None:
+    """Write the chart of each section to a file of its name, with `.svg` behind it, in the folder."""
+    os.makedirs(folder, exist_ok=True)
+    for name, section in sections.items():
+        with open(os.path.join(folder, f"{name}.svg"), "w", encoding="utf-8") as file:
+            file.write(f"{section.chart}\n")

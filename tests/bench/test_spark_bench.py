@@ -55,8 +55,9 @@ def test_batches_of_all_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_other_parts_as_tables() -> None:
-    printed = bench("restart", "growth", "memory", "--provider", "ckpt")
+def test_the_other_parts_as_tables_and_charts(tmp_path: Path) -> None:
+    printed = bench("restart", "growth", "memory", "--provider", "ckpt", "--svg", str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["growth.svg", "memory.svg", "restart.svg"]
     for title in ("Restart after kill -9.", "Growth.", "Memory."):
         assert title in printed
     rows = [line.split() for line in printed.splitlines() if line.startswith("ckpt ")]
@@ -66,7 +67,7 @@ def test_the_other_parts_as_tables() -> None:
 
 def test_ratios_are_of_pairs_and_the_quartiles_are_theirs() -> None:
     figures = {"batches": batches_of(ckpt=[10, 100, 10, 100], default=[20, 300, 20, 300])}
-    (section,) = sections(figures)
+    (section,) = sections(figures).values()
     by_name = {row[0]: dict(zip(section.header, row, strict=True)) for row in section.rows}
     assert by_name["default"]["of ckpt's"] == "2.50 [2.00 3.00]"
     assert by_name["ckpt"]["of ckpt's"] == "-"
@@ -78,7 +79,7 @@ def test_a_restart_is_what_it_takes_above_an_empty_one() -> None:
         "ckpt": {"empty_ms": [100, 100], "restarted_ms": [150, 160]},
         "default": {"empty_ms": [90, 90], "restarted_ms": [590, 690]},
     }
-    (section,) = sections({"restart": {"partitions": 3, "keys": 9, "providers": providers}})
+    (section,) = sections({"restart": {"partitions": 3, "keys": 9, "providers": providers}}).values()
     by_name = {row[0]: dict(zip(section.header, row, strict=True)) for row in section.rows}
     assert by_name["ckpt"]["above ms"] == "55"
     assert by_name["default"]["of ckpt's"].startswith("10.00 ")
@@ -86,7 +87,7 @@ def test_a_restart_is_what_it_takes_above_an_empty_one() -> None:
 
 def test_files_are_shown_for_each_number_of_partitions_and_batches() -> None:
     counts = [{"partitions": p, "batches": b, "files": p * b} for p in (2, 20) for b in (4, 8)]
-    (section,) = sections({"files": {"providers": {"default": counts}}})
+    (section,) = sections({"files": {"providers": {"default": counts}}}).values()
     assert section.rows == [
         ["default", "2", "4", "8"],
         ["default", "2", "8", "16"],

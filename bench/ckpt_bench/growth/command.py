@@ -20,7 +20,7 @@ from ckpt.config import parse_address, suggestion
 from ckpt.errors import ConfigError
 from ckpt_bench.growth.measure import QUICK, Contestant, Found, Growth, Plan, Step
 from ckpt_bench.growth.present import ABOUT, OPERATIONS, Row, as_csv, as_markdown, as_page, rows_of, sections
-from ckpt_bench.outputs import require_writable
+from ckpt_bench.outputs import require_writable, write_charts
 from ckpt_bench.stores import INSTALL_HINT, OURS, STORES, is_installed
 
 _DEFAULT = ("log", "rocksdict", "lmdb", "sqlite3")
@@ -177,10 +177,7 @@ def _write_charts(rows: Sequence[Row], about: str, html: str | None, svg: str | 
         with open(html, "w", encoding="utf-8") as file:
             file.write(as_page(rows, about))
     if svg is not None:
-        os.makedirs(svg, exist_ok=True)
-        for name, section in sections(rows).items():
-            with open(os.path.join(svg, f"{name}.svg"), "w", encoding="utf-8") as file:
-                file.write(f"{section.chart}\n")
+        write_charts(svg, sections(rows))
 
 
 def _print_tables(rows: Sequence[Row], about: str) -> None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ckpt.cli.show import print_json, print_table
 from ckpt.config import parse_address
 from ckpt.spark import provider_jar
-from ckpt_bench.outputs import require_writable
+from ckpt_bench.outputs import require_writable, write_charts
 from ckpt_bench.spark.contestants import CONTESTANTS, OURS, nothing_jar
 from ckpt_bench.spark.parts import PARTS, Part, Plan
 from ckpt_bench.spark.present import report, sections
@@ -58,6 +58,7 @@ _QUICK = {
 @click.option("--memory", help=f"Memory of Spark's JVM. Default: {_DEFAULTS.memory}.")
 @click.option("--quick", is_flag=True, help="Tiny sizes: does it all work?")
 @click.option("--plot", metavar="FILE", help="Write charts to this HTML file.")
+@click.option("--svg", type=click.Path(file_okay=False), help="Write each chart to a file in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="Every figure, as one JSON document.")
 def spark(
     parts: Sequence[str],
@@ -65,6 +66,7 @@ def spark(
     providers: Sequence[str],
     quick: bool,
     plot: str | None,
+    svg: str | None,
     as_json: bool,
     **sizes: Any,
 ) -> None:
@@ -90,10 +92,12 @@ def spark(
     if plot is not None:
         with open(plot, "w", encoding="utf-8") as file:
             file.write(report(figures))
+    if svg is not None:
+        write_charts(svg, sections(figures))
     if as_json:
         print_json({"format": 1, "cores": os.cpu_count(), **figures})
         return
-    for section in sections(figures):
+    for section in sections(figures).values():
         click.echo(f"\n{section.title}. {section.about}\n")
         print_table(section.header, section.rows)
 

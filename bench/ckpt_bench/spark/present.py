@@ -9,21 +9,22 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ckpt_bench.interleaved import quartiles
 from ckpt_bench.plot import Bar, Section, bars, lines, page
 from ckpt_bench.spark.contestants import CONTESTANTS, OURS
 
 Figures = Mapping[str, Any]
 
 
-def sections(figures: Figures) -> list[Section]:
+def sections(figures: Figures) -> dict[str, Section]:
     """What every part has found, in the order in which they ran."""
-    return [_SHOW[part](found) for part, found in figures.items()]
+    return {part: _SHOW[part](found) for part, found in figures.items()}
 
 
 def report(figures: Figures) -> str:
     """A page with all charts and tables."""
     about = "ckpt beside Spark's own state stores, in turn. A ratio is the other's figure over ckpt's."
-    return page("ckpt bench spark", about, sections(figures))
+    return page("ckpt bench spark", about, list(sections(figures).values()))
 
 
 # -- the parts -----------------------------------------------------------------------------------
@@ -34,19 +35,19 @@ def _batches(found: Figures) -> Section:
     took = {name: [batch["took_ms"] for batch in batches] for name, batches in providers.items()}
     rows, marks = [], []
     for name, batches in providers.items():
-        low, middle, high = _quartiles(took[name])
+        time_ms = quartiles(took[name])
         rows.append(
             [
                 name,
-                f"{middle:,.0f}",
-                f"{low:,.0f} {high:,.0f}",
+                f"{time_ms.middle:,.0f}",
+                f"{time_ms.low:,.0f} {time_ms.high:,.0f}",
                 _ratio(took, name),
                 f"{statistics.median(b['cpu_ms'] for b in batches):,.0f}",
                 f"{statistics.median(b['commit_ms'] for b in batches):,.0f}",
                 f"{batches[-1]['files']:,}" if CONTESTANTS[name].stateful else "-",
             ]
         )
-        marks.append(Bar(name, middle, f"{middle:,.0f} ms", low, high))
+        marks.append(Bar(name, time_ms.middle, f"{time_ms.middle:,.0f} ms", time_ms.low, time_ms.high))
     return Section(
         "Micro-batches",
         f"{found['partitions']:,} partitions, {found['rows']:,} rows a batch, {found['keys']:,} keys. "
@@ -64,19 +65,19 @@ def _restart(found: Figures) -> Section:
     }
     rows, marks = [], []
     for name, of in found["providers"].items():
-        low, middle, high = _quartiles(above[name])
+        time_ms = quartiles(above[name])
         empty, restarted = (statistics.median(of[what]) for what in ("empty_ms", "restarted_ms"))
         rows.append(
             [
                 name,
                 f"{empty:,.0f}",
                 f"{restarted:,.0f}",
-                f"{middle:,.0f}",
-                f"{low:,.0f} {high:,.0f}",
+                f"{time_ms.middle:,.0f}",
+                f"{time_ms.low:,.0f} {time_ms.high:,.0f}",
                 _ratio(above, name),
             ]
         )
-        marks.append(Bar(name, middle, f"{middle:,.0f} ms", low, high))
+        marks.append(Bar(name, time_ms.middle, f"{time_ms.middle:,.0f} ms", time_ms.low, time_ms.high))
     return Section(
         "Restart after kill -9",
         f"From the start of the query to its first committed batch, with {found['keys']:,} keys in "
@@ -95,13 +96,13 @@ def _growth(found: Figures) -> Section:
         series[name] = [(size, statistics.median(of)) for size, of in commits.items()]
         least = min(commits)
         for size, of in commits.items():
-            low, middle, high = _quartiles(of)
+            time_ms = quartiles(of)
             rows.append(
                 [
                     name,
                     f"{size:,}",
-                    f"{middle:,.0f}",
-                    f"{low:,.0f} {high:,.0f}",
+                    f"{time_ms.middle:,.0f}",
+                    f"{time_ms.low:,.0f} {time_ms.high:,.0f}",
                     _spread([one / base for one, base in zip(of, commits[least], strict=True) if base]),
                     f"{statistics.median(b['took_ms'] for b in sizes[str(size)]):,.0f}",
                 ]
@@ -157,14 +158,6 @@ _SHOW: Mapping[str, Callable[[Figures], Section]] = {
 # -- numbers -------------------------------------------------------------------------------------
 
 
-def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """First quartile, median and third."""
-    if len(values) < 2:
-        return values[0], values[0], values[0]
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
-
-
 def _ratio(figures: Mapping[str, Sequence[float]], name: str) -> str:
     """Median and quartiles of the figures over ckpt's, pair by pair."""
     if name == OURS or OURS not in figures:
@@ -176,5 +169,4 @@ def _ratio(figures: Mapping[str, Sequence[float]], name: str) -> str:
 def _spread(ratios: Sequence[float]) -> str:
     if not ratios:
         return "-"
-    low, middle, high = _quartiles(ratios)
-    return f"{middle:.2f} [{low:.2f} {high:.2f}]"
+    return str(quartiles(ratios))
