@@ -7,6 +7,7 @@ a descriptor of the process (pidfd), so a number that the kernel hands to somebo
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -54,7 +55,10 @@ class Process(msgspec.Struct, frozen=True):
         _reap(self.pid)
         try:
             descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
+        except OSError as error:
+            # The number is nobody's, or by now that of a thread of somebody.
+            if error.errno not in (errno.ESRCH, errno.ENOENT, errno.EINVAL):
+                raise
             yield None
             return
         try:

@@ -69,3 +69,15 @@ def test_who_was_never_there_has_ended() -> None:
     assert not nobody.alive
     assert nobody.wait(0)
     processes.kill([nobody])
+
+
+def test_a_number_that_a_thread_has_now_is_no_process() -> None:
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    assert thread.native_id is not None
+    nobody = Process(thread.native_id, 1, "boot")
+    assert not nobody.alive
+    processes.kill([nobody])
+    ended.set()
+    thread.join()

@@ -14,6 +14,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ckpt_bench.compare.turns import Job
 from ckpt_bench.compare.worker import StoreError
 from ckpt_bench.growth.cell import Cell
+from ckpt_bench.interrupts import Interrupts
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -26,19 +27,21 @@ class CellProcess:
 
     def __init__(self, job: Job) -> None:
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        # Ctrl-C is for this process, which then ends that one: it inherits that the signal is held back.
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            # A number may come to stand for another process; a descriptor does not.
-            self._process = os.pidfd_open(self._pool.submit(os.getpid).result())
+        # Ctrl-C is for this process, which then ends that one: it inherits that the signal is held back. That
+        # is not enough for this one: threads of libraries hear it too, and half a process would be started.
+        with Interrupts() as interrupts:
+            held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, held)  # a Ctrl-C that was held back comes now
-                self._answer(_begin, job)
+                # A number may come to stand for another process; a descriptor does not.
+                self._process = os.pidfd_open(self._pool.submit(os.getpid).result())
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            try:
+                with interrupts.heard():
+                    self._answer(_begin, job)
             except BaseException:
                 self.kill()  # nobody else knows of it, and it may be filling the store
                 raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     def ask(
         self, what: Callable[Concatenate[Cell, Given], Answer], *given: Given.args, **named: Given.kwargs

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.ycsb.bindings import Binding
 from ckpt_bench.ycsb.client import Client
-from ckpt_bench.ycsb.interrupts import Interrupts
 from ckpt_bench.ycsb.settings import Settings
 from ckpt_bench.ycsb.status import Status
 from ckpt_bench.ycsb.upkeep import Upkeep

@@ -22,6 +22,7 @@ import numpy as np
 from ckpt.backend import Backend
 from ckpt.errors import CkptError, ConfigError
 from ckpt.registry import open_backend
+from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.ycsb.bindings import NOT_FOUND, Binding, bound, counted
 from ckpt_bench.ycsb.choosing import Chooser
 from ckpt_bench.ycsb.client import Client, Loader, Worker
@@ -29,7 +30,6 @@ from ckpt_bench.ycsb.crash import Crashes
 from ckpt_bench.ycsb.driving import Driver
 from ckpt_bench.ycsb.generators import InsertedKeys
 from ckpt_bench.ycsb.histogram import LatencyHistogram
-from ckpt_bench.ycsb.interrupts import Interrupts
 from ckpt_bench.ycsb.measures import Measurements, Recorder, Row
 from ckpt_bench.ycsb.ready import open_used, reads_records, require_records
 from ckpt_bench.ycsb.settings import Kind, Settings

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from ckpt_backends.memory import MemoryBackend
+from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.ycsb import session
-from ckpt_bench.ycsb.interrupts import Interrupts
 from ckpt_bench.ycsb.session import Phase
 from ckpt_bench.ycsb.settings import Settings
 
