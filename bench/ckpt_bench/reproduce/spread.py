@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ckpt_bench.interleaved import quartiles
 
 Rounds = Sequence[float]
 """One figure of each round, in the order of the rounds."""
@@ -37,10 +38,8 @@ def spread(values: Rounds) -> Spread:
     >>> print(spread([3.0, 1.0, 2.0, 5.0, 4.0]), "and", spread([3.0]))
     3 [2 4] and 3
     """
-    if len(values) == 1:
-        return Spread(values[0], values[0], values[0], 1)
-    q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
-    return Spread(median, q1, q3, len(values))
+    found = quartiles(values)
+    return Spread(found.middle, found.low, found.high, len(values))
 
 
 def of_rounds(rounds: int) -> str:
