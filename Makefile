@@ -59,12 +59,14 @@ else
 	@$(BIN)/python -m ckpt.testing.crash --rounds $(ROUNDS) $(ARGS)
 endif
 
-# The jars are in the package only while the wheel is built: a checkout compiles what it needs.
-wheel: $(SPARKS:%=$(SPARK_FOLDER)/%/.ready)  ## build a wheel that carries the provider for SPARKS
+# The jars are in the package only while a wheel is built: a checkout compiles what it needs. There are two: one
+# with the compiled half of the log for machines like this one, and one for all others.
+wheel: $(SPARKS:%=$(SPARK_FOLDER)/%/.ready)  ## build wheels that carry the provider for SPARKS
 	@rm -rf ckpt/spark/jars; mkdir ckpt/spark/jars; trap 'rm -rf ckpt/spark/jars' EXIT; \
 	for version in $(SPARKS); do \
 		cp "$$(SPARK_HOME="$(SPARK_FOLDER)/$$version/pyspark" $(BIN)/ckpt spark jar)" ckpt/spark/jars/; done; \
-	$(BIN)/python -m hatchling build -t wheel -d dist
+	$(BIN)/python -m hatchling build -t wheel -d dist; \
+	CKPT_PURE=1 $(BIN)/python -m hatchling build -t wheel -d dist
 
 # Without its dependencies: those of the installed Spark serve every supported release.
 $(SPARK_FOLDER)/%/.ready: | $(READY)
@@ -81,7 +83,7 @@ clean:  ## remove the virtual environment, caches and build results
 	find ckpt backends bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip learned dependency groups in 25.1, so the environment's own pip is renewed first.
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(wildcard hatch_build.py backends/ckpt_backends/log/native.c)
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "ckpt needs Python 3.11 or later on the PATH: sudo apt-get install python3 (or make PYTHON=/path/to/python3)" >&2; exit 1; fi
 	@if ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \

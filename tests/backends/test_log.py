@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
-from ckpt_backends.log import LogBackend
+from ckpt_backends.log import LogBackend, hashing, reading
 from ckpt_backends.log.manifest import decode_manifest, encode_manifest
 
 TINY = "segment_bytes=16KiB&recent_records=50"
@@ -27,6 +29,13 @@ class TestLog(BackendConformance):
 class TestTinyLog(TestLog):
     def open_backend(self) -> Backend:
         return ckpt.open_backend(f"log://{self.directory}/log?{TINY}", clock=self.clock)
+
+
+class TestTinyLogWithoutItsCompiledHalf(TestTinyLog):
+    @pytest.fixture(autouse=True)
+    def _pure(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (hashing, reading):
+            monkeypatch.setattr(module, "native", None)
 
 
 class TestLogMachine(

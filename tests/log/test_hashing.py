@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,7 +12,19 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from ckpt.types import lengths_of
+from ckpt_backends.log import hashing
 from ckpt_backends.log.hashing import hash_pieces
+
+
+@pytest.fixture(scope="module", autouse=True, params=["compiled", "columns"])
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.param == "compiled" and hashing.native is None:
+        pytest.skip("the log is not compiled: pip install --editable . with a C compiler")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "columns":
+            patch.setattr(hashing, "native", None)
+        yield
+
 
 SEEDS = st.integers(0, 2**64 - 1)
 

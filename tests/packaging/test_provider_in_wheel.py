@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel as `make wheel` builds it for the installed Spark, unpacked as pip does."""
     checkout = tmp_path_factory.mktemp("checkout")
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, checkout)
     without = shutil.ignore_patterns("__pycache__", "jars")
     for name in ("ckpt", "backends", "bench", "configs"):

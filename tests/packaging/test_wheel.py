@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import sysconfig
@@ -29,6 +30,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         capture_output=True,
     )
+    [built] = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that is built where there is no compiler."""
+    folder = tmp_path_factory.mktemp("pure")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "CC": "no-such-compiler"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "no-such-compiler is missing or fails" in done.stdout + done.stderr
     [built] = folder.glob("*.whl")
     return built
 
@@ -69,6 +87,31 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert "ckpt = ckpt.cli:main" in scripts
     [licence] = [name for name in archive.namelist() if name.endswith("LICENSE")]
     assert b"Apache License" in archive.read(licence)
+
+
+def test_a_wheel_is_compiled_for_what_it_runs_on_and_one_without_a_compiler_for_everything(
+    wheel: Path, pure_wheel: Path
+) -> None:
+    compiled = "ckpt_backends/log/_native.abi3.so"
+    assert "-cp311-abi3-manylinux_" in wheel.name
+    assert compiled in zipfile.ZipFile(wheel).namelist()
+    assert pure_wheel.name.endswith("-py3-none-any.whl")
+    assert compiled not in zipfile.ZipFile(pure_wheel).namelist()
+
+
+@pytest.mark.parametrize(("kind", "is_compiled"), [("wheel", True), ("pure_wheel", False)])
+def test_a_log_is_the_same_with_and_without_its_compiled_half(
+    kind: str, is_compiled: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    zipfile.ZipFile(request.getfixturevalue(kind)).extractall(tmp_path / "site")
+    code = (
+        "import ckpt; from ckpt_backends.log.native import native; print(native is not None)\n"
+        f"address = 'log://{tmp_path}/log'\n"
+        "with ckpt.open_backend(address) as log: log.put_many('words', {b'be': b'2'})\n"
+        "with ckpt.open_backend(address) as log: print(log.get_many('words', [b'be', b'or']))"
+    )
+    printed = run_isolated(code, tmp_path / "site").splitlines()
+    assert printed == [str(is_compiled), "{b'be': b'2'}"]
 
 
 @pytest.mark.parametrize("kind", ["wheel", "checkout"])

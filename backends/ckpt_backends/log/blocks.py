@@ -25,24 +25,57 @@ _ROW_BYTES = 8
 U32 = npt.NDArray[np.uint32]
 
 
-def read_frames(
-    records: Records, locations: U64, segments: Mapping[int, Segment], now_ms: int
-) -> Iterator[Block]:
-    """One block for each frame that holds some of the locations, which are sorted; deletes are left out."""
+def by_frame(locations: U64) -> Iterator[U64]:
+    """The locations, which are sorted, frame by frame."""
+    for start, end in pairwise(_bounds(locations).tolist()):
+        yield locations[start:end]
+
+
+def by_large_frame(locations: U64, least: int) -> Iterator[U64]:
+    """The same, but frames with fewer than `least` of the locations are not parted from their like.
+
+    Examples
+    --------
+    >>> frames = np.repeat(np.arange(5, dtype=np.uint64), [1, 2, 4, 3, 1]) << np.uint64(RECORD_BITS)
+    >>> [len(some) for some in by_large_frame(frames, 3)]
+    [3, 4, 3, 1]
+    """
+    bounds = _bounds(locations)
+    large = np.flatnonzero(np.diff(bounds) >= least)
+    edges = np.unique(np.concatenate((bounds[large], bounds[large + 1], bounds[:1], bounds[-1:])))
+    for start, end in pairwise(edges.tolist()):
+        yield locations[start:end]
+
+
+def _bounds(locations: U64) -> npt.NDArray[np.int64]:
+    """Where a frame begins, and where the last one ends."""
     places = locations >> np.uint64(RECORD_BITS)
-    ends = [*(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
-    for start, end in pairwise([0, *ends] if len(places) else ()):
-        location = int(locations[start])
-        frame = records.intact_frame(location, segments[location >> SEGMENT_SHIFT])
-        if 0 < frame.expires_ms <= now_ms:
-            continue
-        chosen = (locations[start:end] & np.uint64(RECORD_MASK)).astype(np.int64)
-        chosen = chosen[: int(chosen.searchsorted(frame.puts))]
-        if len(chosen):
-            yield _rows(records, frame, location, chosen)
+    inner = np.flatnonzero(places[1:] != places[:-1]) + 1
+    return np.concatenate(([0], inner, [len(places)] if len(places) else [])).astype(np.int64)
 
 
-def _rows(records: Records, frame: Frame, location: int, chosen: npt.NDArray[np.int64]) -> Block:
+def read_frame(
+    records: Records, locations: U64, segments: Mapping[int, Segment], now_ms: int
+) -> Block | None:
+    """The rows at some locations of one frame, deletes left out; None if nothing else is there."""
+    location = int(locations[0])
+    frame = records.intact_frame(location, segments[location >> SEGMENT_SHIFT])
+    if 0 < frame.expires_ms <= now_ms:
+        return None
+    puts, _ = part_deletes(frame, locations)
+    return rows_at(records, frame, puts) if len(puts) else None
+
+
+def part_deletes(frame: Frame, locations: U64) -> tuple[U64, U64]:
+    """Of some locations of one frame, which are sorted, those of puts and those of deletes."""
+    first = int((locations & np.uint64(RECORD_MASK)).searchsorted(np.uint64(frame.puts)))
+    return locations[:first], locations[first:]
+
+
+def rows_at(records: Records, frame: Frame, puts: U64) -> Block:
+    """The rows of some puts of a frame whose keys and columns are intact; their values are verified."""
+    location = int(puts[0])
+    chosen = (puts & np.uint64(RECORD_MASK)).astype(np.int64)
     key_ends, value_ends = frame.key_ends_column()[: frame.puts], frame.value_ends_column()
     key_lengths, value_lengths = lengths_of_ends(key_ends), lengths_of_ends(value_ends)
     keys, values = bytes(frame.key_blob()[: int(key_ends[-1])]), bytes(frame.value_blob())
@@ -66,9 +99,11 @@ def _picked(blob: bytes, ends: U32, lengths: U32, chosen: npt.NDArray[np.int64])
     if width and bool((lengths == lengths[0]).all()):
         rows = np.frombuffer(blob, np.uint8).reshape(len(lengths), width)
         return rows[chosen].tobytes(), lengths[chosen]
-    ends, lengths = ends[chosen], lengths[chosen]
-    starts = (ends - lengths).tolist()
-    return b"".join([blob[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]), lengths
+    # Neighbours stay together: of most frames all but a few records are seen.
+    gaps = np.flatnonzero(chosen[1:] != chosen[:-1] + 1)
+    first, last = chosen[np.concatenate(([0], gaps + 1))], chosen[np.concatenate((gaps, [len(chosen) - 1]))]
+    starts, stops = (ends[first] - lengths[first]).tolist(), ends[last].tolist()
+    return b"".join([blob[a:b] for a, b in zip(starts, stops, strict=True)]), lengths[chosen]
 
 
 def pack(blocks: Iterator[Block], block_bytes: int) -> Iterator[Block]:

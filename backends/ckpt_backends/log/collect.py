@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from ckpt_backends.log.blocks import by_frame, part_deletes, rows_at
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Body, Frame, Kind, build_body
 from ckpt_backends.log.manifest import Position, SegmentSummary
 from ckpt_backends.log.merge import first_of_each_key, visible_entries
-from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64
+from ckpt_backends.log.runs import RECORD_MASK, SEGMENT_SHIFT, U64
 from ckpt_backends.log.sight import Sight
 
 _BATCH_RECORDS = 1024
@@ -113,52 +114,47 @@ class Collector:
             else:
                 self._move_layered(frame, locations)
 
-    def _by_frame(self, locations: U64) -> Iterator[tuple[Frame, list[int]]]:
+    def _by_frame(self, locations: U64) -> Iterator[tuple[Frame, U64]]:
         """Frames with those of their records that are needed, in pieces that fit one append."""
-        if not len(locations):
-            return
-        firsts = np.flatnonzero(np.diff(locations >> np.uint64(RECORD_BITS), prepend=np.uint64(0)))
-        for start, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(locations)], strict=True):
-            frame = self._engine.records.intact_frame(int(locations[start]))
+        for mine in by_frame(locations):
+            frame = self._engine.records.intact_frame(int(mine[0]))
             step = max(1, min(_BATCH_RECORDS, _BATCH_BYTES * frame.count // max(1, frame.values_bytes)))
-            for first in range(start, end, step):
-                yield frame, locations[first : min(end, first + step)].tolist()
+            for first in range(0, len(mine), step):
+                yield frame, mine[first : first + step]
 
-    def _move_plain(self, frame: Frame, locations: list[int], *, drop_deletes: bool) -> None:
+    def _move_plain(self, frame: Frame, locations: U64, *, drop_deletes: bool) -> None:
         engine = self._engine
-        now_ms = int(self._clock() * 1000)
-        expired = bool(frame.expires_ms) and frame.expires_ms <= now_ms
-        keys = {location: frame.key(location & RECORD_MASK) for location in locations}
-        puts = [loc for loc in locations if loc & RECORD_MASK < frame.puts and not expired]
-        deletes = (
-            [] if drop_deletes else [loc for loc in locations if loc & RECORD_MASK >= frame.puts or expired]
-        )
-        values = {loc: engine.records.verified_value(frame, loc) for loc in puts}
+        puts, gone = part_deletes(frame, locations)
+        if 0 < frame.expires_ms <= int(self._clock() * 1000):
+            puts, gone = locations[:0], locations
+        rows = self._rows(frame, puts)
+        deletes = [] if drop_deletes else _keys(frame, gone)
         with engine.lock:
             if frame.namespace not in engine.catalog.by_id:
                 return
-            puts, deletes = (
-                [loc for loc in side if engine.index.recent_location(frame.namespace, keys[loc]) is None]
-                for side in (puts, deletes)
-            )
+            for newer in engine.index.recent_tables(frame.namespace):
+                for key in rows.keys() & newer.keys():
+                    del rows[key]
+                deletes = [key for key in deletes if key not in newer]
             self._append(
                 build_body(
                     Kind.DATA,
                     frame.namespace,
-                    [keys[loc] for loc in puts],
-                    [values[loc] for loc in puts],
-                    [keys[loc] for loc in deletes],
-                    expires_ms=frame.expires_ms if puts else 0,
+                    list(rows),
+                    list(rows.values()),
+                    deletes,
+                    expires_ms=frame.expires_ms if rows else 0,
                 )
             )
 
-    def _move_layered(self, frame: Frame, locations: list[int], layer: int | None = None) -> None:
+    def _rows(self, frame: Frame, puts: U64) -> dict[bytes, bytes]:
+        """What some puts of a frame are: no key is in a frame twice."""
+        return dict(rows_at(self._engine.records, frame, puts).rows()) if len(puts) else {}
+
+    def _move_layered(self, frame: Frame, locations: U64, layer: int | None = None) -> None:
         engine = self._engine
-        puts = [loc for loc in locations if loc & RECORD_MASK < frame.puts]
-        deletes = [loc for loc in locations if loc & RECORD_MASK >= frame.puts]
-        keys = [frame.key(loc & RECORD_MASK) for loc in puts]
-        values = [engine.records.verified_value(frame, loc) for loc in puts]
-        gone = [frame.key(loc & RECORD_MASK) for loc in deletes]
+        puts, deletes = part_deletes(frame, locations)
+        rows, gone = self._rows(frame, puts), _keys(frame, deletes)
         with engine.lock:
             state = engine.catalog.by_id.get(frame.namespace)
             if state is None:
@@ -166,7 +162,9 @@ class Collector:
             # At or below the floor of the merge only the newest record of a key was needed, and this is it.
             # The floor may be higher by now: then this one may be hidden by a record of a layer in between.
             target = max(frame.layer, self._floors.get(frame.namespace, 0)) if layer is None else layer
-            self._append(build_body(Kind.MOVED, frame.namespace, keys, values, gone, layer=target))
+            self._append(
+                build_body(Kind.MOVED, frame.namespace, list(rows), list(rows.values()), gone, layer=target)
+            )
 
     def _append(self, body: Body) -> None:
         if body.count:
@@ -200,17 +198,14 @@ class Collector:
                 self._snapshot(namespace, floor, locations)
 
     def _count_deletes(self, locations: U64) -> int:
-        return sum(
-            sum(1 for loc in found if loc & RECORD_MASK >= frame.puts)
-            for frame, found in self._by_frame(locations)
-        )
+        return sum(len(part_deletes(frame, found)[1]) for frame, found in self._by_frame(locations))
 
     def _snapshot(self, namespace: int, floor: int, locations: U64) -> None:
         engine = self._engine
         first = engine.next_sequence
         for frame, found in self._by_frame(locations):
-            kept = [loc for loc in found if loc & RECORD_MASK < frame.puts]
-            if kept:
+            kept, _ = part_deletes(frame, found)
+            if len(kept):
                 self._move_layered(frame, kept, layer=floor)
         with engine.lock:
             if namespace in engine.catalog.by_id:
@@ -220,3 +215,7 @@ class Collector:
         # The records that the snapshot replaced are not needed any more.
         replaced = np.isin(self._needed, locations)
         self._needed = self._needed[~replaced]
+
+
+def _keys(frame: Frame, locations: U64) -> list[bytes]:
+    return [frame.key(location & RECORD_MASK) for location in locations.tolist()]

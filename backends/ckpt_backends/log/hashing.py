@@ -14,6 +14,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from ckpt.types import cut
+from ckpt_backends.log.native import native
 
 U64 = npt.NDArray[np.uint64]
 
@@ -49,6 +50,10 @@ def hash_pieces(blob: bytes | memoryview, lengths: npt.NDArray[np.uint32], seed:
     True
     """
     count = len(lengths)
+    if native is not None:
+        hashes = np.empty(count, np.uint64)
+        native.hash_pieces(blob, np.ascontiguousarray(lengths, np.uint32), seed, hashes)
+        return hashes
     if count < _LEAST_ROWS:
         return _hash_each(blob, lengths, seed)
     # Nearly always one stretch, or two: a commit of Spark's has its catalogue behind the state.

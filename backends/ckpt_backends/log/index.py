@@ -61,14 +61,13 @@ class Index:
 
     # -- plain namespaces ------------------------------------------------------------------------
 
-    def recent_location(self, namespace: int, key: bytes) -> int | None:
-        """Where the newest recent record of a key is; None if no recent one exists."""
-        for part in (self.active, self.frozen):
-            if part is not None and (table := part.plain.get(namespace)) is not None:
-                found = table.table().get(key)
-                if found is not None:
-                    return found
-        return None
+    def recent_tables(self, namespace: int) -> list[dict[bytes, int]]:
+        """The recent keys of a namespace and where they are, newest table first."""
+        active, frozen = self.active, self.frozen
+        if frozen is None and not active.plain:
+            return []
+        parts = (active, frozen)
+        return [t.table() for part in parts if part is not None and (t := part.plain.get(namespace))]
 
     def locate(self, namespace: int, keys: Sequence[bytes], live: Live) -> dict[bytes, int]:
         """Where the newest record of each key is, deletes included. `live` says which segments exist."""
@@ -79,8 +78,7 @@ class Index:
             return {} if one is None else {keys[0]: one}
         found: dict[bytes, int] = {}
         missing: list[bytes] = []
-        parts = (self.active, self.frozen)
-        tables = [t.table() for r in parts if r is not None and (t := r.plain.get(namespace))]
+        tables = self.recent_tables(namespace)
         if tables:
             for key in keys:
                 for table in tables:
@@ -131,8 +129,9 @@ class Index:
 
     def _locate_one(self, namespace: int, key: bytes, live: Live) -> int | None:
         """The same for a single key, the most frequent question, in as few steps as that takes."""
-        if (recent := self.recent_location(namespace, key)) is not None:
-            return recent
+        for table in self.recent_tables(namespace):
+            if (recent := table.get(key)) is not None:
+                return recent
         runs = self.runs
         if not runs:
             return None
@@ -146,9 +145,8 @@ class Index:
     def plain_view(self, namespace: int) -> tuple[dict[bytes, int], tuple[Run, ...]]:
         """Recent keys and runs of one instant, for `plain_locations`. Callers hold the engine's lock."""
         recent: dict[bytes, int] = {}
-        for part in (self.frozen, self.active):
-            if part is not None and (table := part.plain.get(namespace)):
-                recent.update(table.table())
+        for table in reversed(self.recent_tables(namespace)):
+            recent.update(table)
         return recent, self.runs
 
     def plain_locations(

@@ -248,12 +248,12 @@ class LocalStorage(MappedSegments):
             self._disk.close(fd)
 
     def _sync_one(self, number: int, fd: int) -> None:
-        with DiskErrors("sync", self._segment_path(number)):
-            try:
-                if self._failed_sync is not None:
-                    raise self._failed_sync
-                self._disk.sync(fd)
-            except OSError as error:
+        try:
+            if self._failed_sync is not None:
+                raise self._failed_sync
+            self._disk.sync(fd)
+        except OSError as error:
+            with DiskErrors("sync", self._segment_path(number)):
                 self._note_failed_sync(error)
                 raise
 

@@ -46,15 +46,19 @@ def visible_entries(
 ) -> tuple[U64, U64, U64]:
     """Hashes, locations and layers of what a reader may see, by hash, the newest layer of each first."""
     hashes, locations = concatenate(slices, live)
-    frames, inverse = np.unique(locations >> np.uint64(RECORD_BITS), return_inverse=True)
+    places = locations >> np.uint64(RECORD_BITS)
+    frames = np.unique(places)
     # Not the frames themselves: who holds all of them holds the whole namespace in memory.
     heads = [(f.layer, f.sequence) for f in (records.frame(int(n) << RECORD_BITS) for n in frames.tolist())]
-    shown = np.array([sight.shows(layer, sequence) for layer, sequence in heads], np.bool_)[inverse]
-    layers = np.array([layer for layer, _ in heads], np.uint64)[inverse]
-    sequences = np.array([sequence for _, sequence in heads], np.uint64)[inverse]
-    hashes, locations, layers, sequences = hashes[shown], locations[shown], layers[shown], sequences[shown]
-    order = np.lexsort((~sequences, ~layers, hashes))
-    return hashes[order], locations[order], layers[order]
+    newest_first = sorted(range(len(heads)), key=heads.__getitem__, reverse=True)
+    ranks = np.empty(len(heads), np.uint32)
+    ranks[newest_first] = np.arange(len(heads))
+    frame_of = frames.searchsorted(places)
+    shown = np.array([sight.shows(layer, sequence) for layer, sequence in heads], np.bool_)[frame_of]
+    hashes, locations, frame_of = hashes[shown], locations[shown], frame_of[shown]
+    order = np.lexsort((ranks[frame_of], hashes))
+    layers = np.array([layer for layer, _ in heads], np.uint64)
+    return hashes[order], locations[order], layers[frame_of[order]]
 
 
 def merge_layered(

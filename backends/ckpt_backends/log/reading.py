@@ -27,11 +27,12 @@ from ckpt.backend import (
 from ckpt.errors import CkptError, CorruptRecordError, shown_key
 from ckpt.types import Block, check_namespace
 from ckpt.versions import History
-from ckpt_backends.log.blocks import pack, read_frames
+from ckpt_backends.log.blocks import by_frame, by_large_frame, pack, read_frame
 from ckpt_backends.log.catalog import NamespaceState
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.frame import Frame
 from ckpt_backends.log.maintenance import Maintenance
+from ckpt_backends.log.native import native
 from ckpt_backends.log.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64, IndexDamagedError, Run
 from ckpt_backends.log.segment import Segment
 from ckpt_backends.log.sight import Live
@@ -40,6 +41,8 @@ Answer = TypeVar("Answer")
 
 _SAMPLED_KEYS = 16
 _TRIES_WITHOUT_LOCK = 2
+_WORTH_COLUMNS = 48
+"""So many records of a frame are read sooner as columns than one by one."""
 
 
 class EngineReader(Backend):
@@ -82,9 +85,18 @@ class EngineReader(Backend):
             self._require_no_version(namespace, version, commit_id)
             return {}
         live = engine.live
+        answer: dict[bytes, bytes] = {}
         if state.history is None:
             if version is not None or commit_id is not None:
                 raise versions_need_commits(namespace)
+            if native is not None and not engine.damages:
+                index, records = engine.index, engine.records
+                tables = index.recent_tables(state.id)  # before the runs, see `locate`
+                keys = native.get_each(
+                    keys, state.id, index.seed, tables, index.runs, live.numbers, records.near, answer
+                )
+                if not keys:
+                    return answer
             found = engine.index.locate(state.id, keys, live)
             if engine.damages:
                 engine.require_certain(found.get(key) for key in keys)
@@ -98,7 +110,6 @@ class EngineReader(Backend):
                 return self._get_many(namespace, keys, version, commit_id)
         now_ms: int | None = None  # one time for all keys, and few records ask for it
         records = engine.records
-        answer = {}
         for key, location in found.items():
             try:
                 frame = records.frame(location)
@@ -145,10 +156,12 @@ class EngineReader(Backend):
         return pack(self._scan_frames(namespace, locations, segments), block_bytes)
 
     def _scan_frames(self, namespace: str, locations: U64, segments: dict[int, Segment]) -> Iterator[Block]:
+        now_ms = self._now_ms()
         try:
-            for block in read_frames(self._engine.records, locations, segments, self._now_ms()):
-                require_open(self._closed, self.address)
-                yield block
+            for mine in by_frame(locations):
+                if (block := read_frame(self._engine.records, mine, segments, now_ms)) is not None:
+                    require_open(self._closed, self.address)
+                    yield block
         except CorruptRecordError as error:
             raise _named(error, namespace) from error
 
@@ -195,12 +208,28 @@ class EngineReader(Backend):
     def _scan(
         self, namespace: str, locations: U64, prefix: bytes, segments: dict[int, Segment]
     ) -> Iterator[tuple[bytes, bytes]]:
+        for mine in by_large_frame(locations, _WORTH_COLUMNS):
+            require_open(self._closed, self.address)
+            block: Block | None = None
+            if len(mine) >= _WORTH_COLUMNS and int(mine[0]) >> RECORD_BITS == int(mine[-1]) >> RECORD_BITS:
+                # Of a damaged frame, rows are read one by one up to the record that is hit, which is named.
+                with contextlib.suppress(CorruptRecordError):
+                    block = read_frame(self._engine.records, mine, segments, self._now_ms())
+            rows = self._scan_each(namespace, mine, prefix, segments) if block is None else block.rows()
+            for row in rows:
+                if self._closed:
+                    require_open(self._closed, self.address)
+                if row[0].startswith(prefix):
+                    yield row
+
+    def _scan_each(
+        self, namespace: str, locations: U64, prefix: bytes, segments: dict[int, Segment]
+    ) -> Iterator[tuple[bytes, bytes]]:
         records = self._engine.records
         frame: Frame | None = None
         key: bytes | None = None
         place = -1
         for location in locations.tolist():
-            require_open(self._closed, self.address)
             try:
                 if frame is None or location >> RECORD_BITS != place:
                     # From the segments of this scan: where writers share a store, a number that was not
@@ -295,6 +324,7 @@ class EngineReader(Backend):
                 "recent_records": engine.index.active.records,
                 "durable_sequence": engine.durable,
                 "damages": len(engine.damages),
+                "compiled": "no" if native is None else "yes",
             }
             return BackendStats(self.address, tuple(rows), engine.storage.stored_bytes(), details)
 
@@ -304,7 +334,8 @@ class EngineReader(Backend):
 
     def _read(self, question: Callable[[], Answer], namespace: str | None = None) -> Answer:
         """Ask the log as it is now; with a damaged index rebuild it and ask again."""
-        require_open(self._closed, self.address)
+        if self._closed:
+            require_open(self._closed, self.address)
         engine = self._engine
         self._look(namespace)
         tried_again = False

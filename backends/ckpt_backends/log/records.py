@@ -20,6 +20,7 @@ from ckpt_backends.log.segment import Segment, segment_seed
 from ckpt_backends.log.storage import Storage
 
 _CACHED_FRAMES = 4096
+_NEAR_SEGMENTS = 128
 _COUNT, _DELETES, _META = 40, 44, 48
 _COLUMNS_BYTES = 12
 """What a record takes in the columns of its frame."""
@@ -32,6 +33,8 @@ class Records:
         self._storage = storage
         self.log_id = log_id
         self._frames: dict[int, Frame] = {}
+        self.near: dict[int, Segment] = {}
+        """Segments that were read from lately, by number; a retired one may still be among them."""
 
     def segment(self, number: int) -> Segment:
         """A segment to read from."""
@@ -39,14 +42,17 @@ class Records:
 
     def frame(self, location: int) -> Frame:
         """The frame that holds the record, its header verified."""
-        # The dict is replaced when a segment is forgotten: a frame that is found meanwhile is not kept.
-        frames = self._frames
+        # The dicts are replaced when a segment is forgotten: a frame that is found meanwhile is not kept.
+        frames, near = self._frames, self.near
         frame = frames.get(location >> RECORD_BITS)
         if frame is None:
-            frame = self._read(location, self.segment(location >> SEGMENT_SHIFT))
-            if len(frames) >= _CACHED_FRAMES:
+            segment = self.segment(location >> SEGMENT_SHIFT)
+            frame = self._read(location, segment)
+            if len(frames) >= _CACHED_FRAMES or len(near) >= _NEAR_SEGMENTS:
                 frames.clear()
+                near.clear()
             frames[location >> RECORD_BITS] = frame
+            near[segment.number] = segment
         return frame
 
     def holds(self, location: int, key: bytes) -> Frame | None:
@@ -100,6 +106,7 @@ class Records:
         """Hold no frame of a segment any more."""
         kept = [(k, f) for k, f in list(self._frames.items()) if k >> (SEGMENT_SHIFT - RECORD_BITS) != number]
         self._frames = dict(kept)
+        self.near = {n: segment for n, segment in list(self.near.items()) if n != number}
 
     # -- columns ---------------------------------------------------------------------------------
 

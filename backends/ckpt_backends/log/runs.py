@@ -32,6 +32,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from ckpt_backends.log.frame import ALIGN, stream_hash
+from ckpt_backends.log.native import native
 
 U64 = npt.NDArray[np.uint64]
 
@@ -148,6 +149,8 @@ class Run:
         self._hash_view = words[2 * chunks + 1 : 2 * chunks + 1 + total]
         self._location_view = words[2 * chunks + 1 + total :]
         self._verified = bytearray(chunks)
+        self.sorted = native and native.Entries(buffer, namespaces, total, self._verified)
+        """The same columns for compiled lookups."""
         self._unverified = chunks
         self._columns_at = columns
         self._buffer = buffer

@@ -1,0 +1,71 @@
+"""The compiled half of the log, where there is one; without it everything is the same, only slower.
+
+`native.c` is compiled when a wheel or an editable install is made on a machine with a C compiler. It does in
+one call what the Python beside it does record by record, and leaves every question to that Python that is not
+about an intact, ordinary record. With `CKPT_PURE=1` in the environment it is not used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ckpt_backends.log.runs import Run
+    from ckpt_backends.log.segment import Segment
+
+_INTERFACE = 1
+"""What this module expects; one that was compiled before `native.c` changed in that respect is not used."""
+
+
+class Native(Protocol):
+    """What `native.c` offers."""
+
+    Entries: Callable[[memoryview, int, int, bytearray], object]
+    """The columns of a run: its bytes, how many namespaces and entries it has, which chunks are verified."""
+
+    def get_each(
+        self,
+        keys: list[bytes],
+        namespace: int,
+        seed: int,
+        tables: list[dict[bytes, int]],
+        runs: tuple[Run, ...],
+        live: frozenset[int],
+        segments: dict[int, Segment],
+        answer: dict[bytes, bytes],
+        /,
+    ) -> list[bytes]:
+        """Put the values of plain keys into `answer`; the keys that need a closer look.
+
+        A key that is in neither has no value. `tables` are searched before `runs`, and these in order.
+        """
+
+    def hash_pieces(
+        self,
+        blob: bytes | memoryview,
+        lengths: npt.NDArray[np.uint32],
+        seed: int,
+        hashes: npt.NDArray[np.uint64],
+        /,
+    ) -> None:
+        """Write the xxh3-64 of each piece of a blob."""
+
+
+def _load() -> Native | None:
+    if os.environ.get("CKPT_PURE", "0") not in ("", "0"):
+        return None
+    try:
+        found = importlib.import_module("ckpt_backends.log._native")
+    except ImportError:
+        return None
+    return cast("Native", found) if found.INTERFACE == _INTERFACE else None
+
+
+native = _load()
+"""The compiled half, or None."""

@@ -1,0 +1,175 @@
+"""The compiled half of the log gives the answers of the Python that it stands in for, whatever it finds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from ckpt.errors import CkptError
+from ckpt_backends.log import LogBackend, LogOptions, hashing, reading
+from ckpt_backends.log.native import native
+from ckpt_backends.log.runs import Run, encode_run, pack_location, unpack_location
+
+if native is None:
+    pytest.skip(
+        "the log is not compiled: pip install --editable . with a C compiler", allow_module_level=True
+    )
+
+ROOT = Path(__file__).parents[2]
+SMALL = LogOptions(segment_bytes=16 << 10, recent_records=50)
+
+
+def answers(log: LogBackend, keys: list[bytes]) -> list[dict[bytes, bytes] | type[CkptError]]:
+    """What the log says about each key, and about all of them at once."""
+    found: list[dict[bytes, bytes] | type[CkptError]] = []
+    for asked in [*([key] for key in keys), keys]:
+        try:
+            found.append(log.get_many("words", asked))
+        except CkptError as error:
+            found.append(type(error))
+    return found
+
+
+def both(log: LogBackend, keys: list[bytes]) -> list[dict[bytes, bytes] | type[CkptError]]:
+    """The answers of the compiled half, which are those of the Python."""
+    compiled = answers(log, keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "native", None)
+        assert answers(log, keys) == compiled
+    return compiled
+
+
+@pytest.mark.parametrize("length", [*range(260), 1023, 1024, 1025, 1087, 1088, 1089, 16384, 100_003])
+def test_every_length_has_its_hash(length: int) -> None:
+    piece = np.random.default_rng(length).bytes(length)
+    for seed in (0, 2**63 + length):
+        [found] = hashing.hash_pieces(piece, np.array([length], np.uint32), seed).tolist()
+        assert found == xxh3_64_intdigest(piece, seed)
+
+
+def test_lengths_that_do_not_fit_are_refused() -> None:
+    assert native is not None
+    for lengths, hashes in (([2, 2], 2), ([1, 1], 1), ([4], 2)):
+        with pytest.raises(ValueError, match="do not fit"):
+            native.hash_pieces(b"abc", np.array(lengths, np.uint32), 0, np.empty(hashes, np.uint64))
+
+
+KEYS = [b"", b"a", b"be", b"\0", b"k" * 17, *(b"key-%d" % n for n in range(20))]
+WRITES = st.one_of(
+    st.tuples(st.just("put"), st.dictionaries(st.sampled_from(KEYS), st.binary(max_size=600), min_size=1)),
+    st.tuples(st.just("delete"), st.lists(st.sampled_from(KEYS), min_size=1)),
+    st.tuples(st.sampled_from(["open", "compact", "expiring"]), st.none()),
+)
+
+
+@given(st.lists(WRITES, max_size=30))
+@settings(deadline=None)
+def test_whatever_was_written_is_read_alike(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, object]]
+) -> None:
+    folder = str(tmp_path_factory.mktemp("log"))
+    times_s = [1000.0]
+    log = LogBackend(folder, SMALL, clock=lambda: times_s[-1])
+    for what, given_ in writes:
+        match what:
+            case "put":
+                log.put_many("words", given_)  # type: ignore[arg-type]
+            case "delete":
+                log.delete_many("words", given_)  # type: ignore[arg-type]
+            case "expiring":
+                log.put_many("words", {b"be": b"soon gone"}, ttl_s=60)
+                times_s.append(times_s[-1] + 40)
+            case "compact":
+                log.compact()
+            case _:
+                log.close()
+                log = LogBackend(folder, SMALL, clock=lambda: times_s[-1])
+        both(log, KEYS)
+    log.close()
+
+
+def test_damage_is_found_by_both(tmp_path: Path) -> None:
+    """One flipped bit after the other, all over the segments and the index."""
+    keys = [b"key-%d" % n for n in range(12)]
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {key: key * 9 for key in keys})
+        log.delete_many("words", keys[:2])
+        log.put_many("words", {keys[2]: b"newer"})
+    [segment] = (tmp_path / "log" / "segments").glob("0*.seg")
+    [run] = (tmp_path / "log" / "index").glob("run-*.idx")
+    kept = set()
+    for path in (segment, run):
+        intact = path.read_bytes()
+        start = 4096 if path == segment else 0
+        for at in range(start, len(intact), 7):
+            path.write_bytes(intact[:at] + bytes([intact[at] ^ (1 << at % 8)]) + intact[at + 1 :])
+            with LogBackend(str(tmp_path / "log"), LogOptions(mode="read")) as log:
+                for answer in both(log, keys):
+                    kept.update(answer.items() if isinstance(answer, dict) else ())
+        path.write_bytes(intact)
+    # Nothing but what was written, whatever was damaged.
+    assert kept == {**{key: key * 9 for key in keys[3:]}, keys[2]: b"newer"}.items()
+
+
+def test_another_key_with_the_same_hash_is_another_key(tmp_path: Path) -> None:
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {b"be": b"2", b"or": b"1"})
+    with LogBackend(str(tmp_path / "log")) as log:
+        engine = log._engine
+        state = engine.namespace("words")
+        assert state is not None
+        places = engine.index.locate(state.id, [b"be", b"or"], engine.live)
+        wanted = xxh3_64_intdigest(b"be", engine.index.seed)
+        # An index in which the hash of "be" is first that of "or".
+        columns = (np.array([wanted] * 2, np.uint64), np.array([places[b"or"], places[b"be"]], np.uint64))
+        data = b"".join(encode_run([(state.id, *columns)]))
+        engine.index.runs = (Run("made-up", memoryview(data)),)
+        assert both(log, [b"be"]) == [{b"be": b"2"}] * 2
+
+
+def test_a_retired_segment_is_not_read_from(tmp_path: Path) -> None:
+    with LogBackend(str(tmp_path / "log"), LogOptions(segment_bytes=16 << 10, gc=False)) as log:
+        keys = [b"key-%d" % n for n in range(20)]
+        for round_ in range(40):  # the keys are in the first segment, and the others only hold garbage
+            log.put_many("words", dict.fromkeys(keys if not round_ else [b"junk"], b"%d" % round_ * 500))
+        before = both(log, keys)
+        near = set(log._engine.records.near)
+        log.compact()
+        assert both(log, keys) == before
+        gone = near - log._engine.live.numbers
+        assert gone
+        assert not gone & set(log._engine.records.near)
+
+
+def test_locations_are_taken_apart_alike(tmp_path: Path) -> None:
+    """A record far into a large segment: the widest numbers that a location has."""
+    with LogBackend(str(tmp_path / "log")) as log:
+        for n in range(40):
+            log.put_many("words", {b"%d-%d" % (n, i): b"v" * 100 for i in range(9000)})
+        assert unpack_location(pack_location(5, 48, 7)) == (5, 48, 7)
+        keys = [b"39-8999", b"0-0", b"20-4000", b"39-9000"]
+        assert [len(found) for found in both(log, keys)] == [1, 1, 1, 0, 3]
+    with LogBackend(str(tmp_path / "log")) as log:
+        assert [len(found) for found in both(log, keys)] == [1, 1, 1, 0, 3]
+
+
+def test_it_can_be_left_out(tmp_path: Path) -> None:
+    asked = "from ckpt_backends.log.native import native; print(native is None)"
+    for value, expected in (("1", "True"), ("0", "False"), ("", "False")):
+        done = subprocess.run(
+            [sys.executable, "-c", asked],
+            env={**os.environ, "CKPT_PURE": value},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        )
+        assert done.stdout.split() == [expected]
