@@ -24,6 +24,7 @@ from ckpt.sidecar.listeners import Listener, TcpListener, UnixListener
 from ckpt.sidecar.scrapes import Scrapes
 from ckpt.sidecar.server import Sidecar
 from ckpt.sidecar.sessions import Door
+from ckpt.sidecar.turns import take_short_turns
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ def _run(
     grace_s: float | None = None,
 ) -> None:
     """Be a sidecar until told to end; with a grace, until nobody needs it any more."""
+    take_short_turns()  # before any other thread is started, so that all have them
     with (
         closing(Ending()) as ending,
         open_backend(address) as backend,
