@@ -16,6 +16,7 @@ pytestmark = pytest.mark.spark_core
 
 FAMILIES = ("default", "sorted")
 RETAINED = 2
+CATALOGUE = 0xFFFF
 
 keys = st.binary(max_size=3)
 steps = st.lists(
@@ -30,6 +31,7 @@ steps = st.lists(
         st.tuples(st.just("back"), st.integers(0, RETAINED + 1)),
         st.tuples(st.just("spill")),
         st.tuples(st.just("bring_back")),
+        st.tuples(st.just("restart")),
     ),
     max_size=25,
 )
@@ -41,8 +43,7 @@ class Pair:
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self._map = jvm.ckpt.spark.StateMap()
-        self._map.create("sorted", self._description(multiple=False)).keepOrdered()
-        self._map.create("lists", self._description(multiple=True)).keepOrdered()
+        self._create()
         self.now: dict[str, dict[bytes, bytes]] = {name: {} for name in (*FAMILIES, "lists")}
         self.versions: list[dict[str, dict[bytes, bytes]]] = [{}]
         self._reachable = 0
@@ -99,6 +100,24 @@ class Pair:
         self._map.bringBack()
         assert self._map.spilledBytes() == 0
 
+    def restart(self) -> None:
+        """What was committed is all that is left, and comes from the backend."""
+        self.abort()
+        loaded = self._jvm.ckpt.spark.StateMap()
+        names = (*FAMILIES, "lists")
+        rows = [
+            (number, row) for number, name in enumerate(names) for row in self._rows(self._family(name).all())
+        ]
+        for number, name in enumerate(names):
+            row = bytes(self._description(multiple=name == "lists").row(number))
+            rows.append((CATALOGUE, (name.encode(), row)))
+        for number, (key, value) in rows:
+            loaded.load(number, b"..." + key + value, 3, len(key), 3 + len(key), len(value))
+        self._reachable = len(self.versions) - 1
+        loaded.loaded(self._at(self._reachable))
+        self._map = loaded
+        self._create()
+
     def check(self) -> None:
         for name in FAMILIES:
             family, expected = self._family(name), self.now[name]
@@ -114,6 +133,14 @@ class Pair:
                 assert list(self._rows(family.range(b"\x01", b"\xff\x00"))) == some
         self._check_lists()
         assert self._map.numKeys() == sum(map(len, self.now.values()))
+
+    def check_each(self) -> None:
+        """Without iterating, after which it would not be as it was."""
+        family, expected = self._family("default"), self.now["default"]
+        for key in {*expected, *self.versions[-1].get("default", ()), b"\x07"}:
+            found = family.get(key)
+            assert (found if found is None else bytes(found)) == expected.get(key)
+        assert family.numKeys() == len(expected)
 
     def _check_lists(self) -> None:
         lists, expected = self._lists(), sorted(self.now["lists"].items())
@@ -136,6 +163,10 @@ class Pair:
 
     def _lists(self) -> Any:
         return self._jvm.ckpt.spark.Lists(self._family("lists"))
+
+    def _create(self) -> None:
+        self._map.create("sorted", self._description(multiple=False)).keepOrdered()
+        self._map.create("lists", self._description(multiple=True)).keepOrdered()
 
     def _description(self, *, multiple: bool) -> Any:
         schema = self._jvm.org.apache.spark.sql.types.StructType.fromDDL("word string")
@@ -164,6 +195,53 @@ def test_a_state_map_is_like_a_copy_for_every_version(
     for action, *arguments in script:
         getattr(pair, action)(*arguments)
         pair.check()
+
+
+few_keys = st.integers(0, 40).map(lambda number: b"%d" % number)
+after_a_restart = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.just("default"), few_keys, st.binary(max_size=4)),
+        st.tuples(st.just("remove"), st.just("default"), few_keys),
+        st.tuples(st.just("commit")),
+        st.tuples(st.just("abort")),
+        st.tuples(st.just("back"), st.integers(0, RETAINED)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=after_a_restart)
+def test_what_was_loaded_is_found_changed_and_undone(
+    spark: SparkSession, script: list[tuple[Any, ...]]
+) -> None:
+    pair = Pair(spark._jvm)
+    for number in range(30):
+        pair.put("default", b"%d" % number, b"x" * (9000 if number == 7 else number))
+    pair.commit()
+    pair.restart()
+    for action, *arguments in script:
+        getattr(pair, action)(*arguments)
+        pair.check_each()
+    pair.check()
+
+
+def test_what_was_loaded_may_be_long(spark: SparkSession) -> None:
+    """So much that it takes several arrays, and rows among it that are too long for any."""
+    pair = Pair(spark._jvm)
+    for number in range(150):
+        pair.put("default", b"%d" % number, bytes([number]) * (number * 61 % 9000))
+    pair.commit()
+    pair.restart()
+    pair.check_each()
+    for number in range(0, 150, 3):
+        pair.put("default", b"%d" % number, b"new")
+        pair.remove("default", b"%d" % (number + 1))
+    pair.commit()
+    pair.check_each()
+    pair.back(1)
+    pair.check_each()
+    pair.check()
 
 
 def test_many_keys_come_and_go(spark: SparkSession) -> None:

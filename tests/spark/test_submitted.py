@@ -15,10 +15,12 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 import pyspark
 
 APPLICATION = """
-import json, sys
+import json, sys, time
 from pyspark.sql import SparkSession
 import ckpt.spark
-from ckpt.errors import ConfigError
+from ckpt.errors import BackendUnavailableError, ConfigError
+from ckpt.sidecar import SidecarClient
+from ckpt.sidecar.life import Place
 
 folder = sys.argv[1]
 address = f"log://{folder}/state"
@@ -32,6 +34,13 @@ def refusal(address, **settings):
     except ConfigError as error:
         return str(error)
 
+def is_held():
+    try:
+        with SidecarClient(Place.of(address).socket, timeout_s=5) as client:
+            return client.stats()["lifelines"] > 0
+    except BackendUnavailableError:
+        return False
+
 said = [
     refusal("redis://:hunter2@127.0.0.1:1/0"),
     refusal("redis://127.0.0.1:1/0", **{"spark.master": "yarn"}),
@@ -40,6 +49,10 @@ SparkSession.builder.getOrCreate()
 said.append(refusal(address))
 SparkSession.getActiveSession().stop()
 spark = ckpt.spark.configure(SparkSession.builder, address).getOrCreate()
+deadline = time.monotonic() + 60
+while not is_held() and time.monotonic() < deadline:
+    time.sleep(0.05)
+early = is_held()
 words = spark.readStream.schema("word string").json(f"{folder}/in").groupBy("word").count()
 rows = []
 put_out = lambda batch, _: rows.extend(map(tuple, batch.collect()))
@@ -49,7 +62,7 @@ query.awaitTermination()
 with open(f"{folder}/said", "w") as file:
     settings = {name: spark.conf.get(name) for name in ("spark.jars", "spark.sql.extensions")}
     provider = next(iter(query.lastProgress["stateOperators"][0]["customMetrics"]))
-    json.dump({"refused": said, "rows": sorted(rows), "provider": provider, **settings}, file)
+    json.dump({"refused": said, "rows": sorted(rows), "provider": provider, "early": early, **settings}, file)
 """
 
 
@@ -79,6 +92,7 @@ def test_configure_under_spark_submit(tmp_path: Path) -> None:
     assert "hunter2" not in secret
     assert elsewhere is None
     assert "stop() it, then configure" in running
+    assert said["early"]  # a sidecar that the session holds, before there is a query
     assert said["rows"] == [["be", 2], ["or", 1]]
     assert said["provider"].startswith("ckpt")
     assert said["spark.sql.extensions"].split(",")[1:] == ["ckpt.spark.CkptExtensions"]

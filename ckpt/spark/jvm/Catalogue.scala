@@ -2,6 +2,7 @@ package ckpt.spark
 
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.execution.streaming.state._
@@ -24,7 +25,7 @@ final case class Description(
 
   /** The family's row in the catalogue. */
   def row(id: Int): Array[Byte] = synchronized {
-    if (described._1 != id) described = (id, Catalogue.encode(id, this))
+    if (described._1 != id) described = (id, Catalogue.row(id, this))
     described._2
   }
 }
@@ -45,7 +46,15 @@ object Catalogue {
   /** Spark trims the names of families, so none consists of a control character. */
   def isFamily(key: Array[Byte]): Boolean = key.length != 1 || (key(0) != Provenance(0) && key(0) != LiveKeys(0))
 
-  private[spark] def encode(id: Int, of: Description): Array[Byte] = json(
+  // The stores of an operator differ in nothing of this, and JSON takes a good part of the time that one is opened in.
+  // They share the arrays, into which nobody writes.
+  private val rows = new Memo[(Int, Description), Array[Byte]]
+  private val read = new Memo[ByteBuffer, Catalogued]
+  private val provenances = new Memo[(String, String), Array[Byte]]
+
+  private[spark] def row(id: Int, of: Description): Array[Byte] = rows((id, of))(encode(id, of))
+
+  private def encode(id: Int, of: Description): Array[Byte] = json(
     ("format" -> Format) ~
       ("id" -> id) ~
       ("internal" -> of.internal) ~
@@ -55,7 +64,9 @@ object Catalogue {
       ("valueSchema" -> parse(of.valueSchema.json)) ~
       ("keyEncoder" -> keyEncoder(of.keyEncoder)))
 
-  def decode(name: String, row: Array[Byte]): Catalogued = {
+  def decode(name: String, row: Array[Byte]): Catalogued = read(ByteBuffer.wrap(row))(parsed(name, row))
+
+  private def parsed(name: String, row: Array[Byte]): Catalogued = {
     val fields = parse(new String(row, UTF_8))
     (fields \ "format", fields \ "id", fields \ "internal", fields \ "multiple") match {
       case (JInt(format), JInt(id), JBool(internal), JBool(multiple)) if format == Format =>
@@ -67,11 +78,11 @@ object Catalogue {
   }
 
   /** Where a store is written from. */
-  def provenance(place: Place): Array[Byte] = json(
+  def provenance(place: Place): Array[Byte] = provenances((place.checkpoint, place.query))(json(
     ("format" -> Format) ~
       ("spark" -> SPARK_VERSION) ~
       ("checkpoint" -> place.checkpoint) ~
-      ("query" -> place.query))
+      ("query" -> place.query)))
 
   /** How many keys each family has: `u16` count, then each `u16` id and `u64` keys, big endian. */
   def liveKeys(families: Seq[Family]): Array[Byte] = {
@@ -95,4 +106,24 @@ object Catalogue {
   }
 
   private def json(fields: JObject): Array[Byte] = compact(render(fields)).getBytes(UTF_8)
+}
+
+/** Results that are asked for again and again; too many different ones, and it begins anew. */
+final class Memo[K, V] {
+  private val known = new ConcurrentHashMap[K, V]
+
+  def apply(key: K)(make: => V): V = {
+    val found = known.get(key)
+    if (found != null) found
+    else {
+      val made = make
+      if (known.size >= Memo.Most) known.clear()
+      known.put(key, made)
+      made
+    }
+  }
+}
+
+object Memo {
+  private val Most = 1000
 }

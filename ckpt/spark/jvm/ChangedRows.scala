@@ -9,23 +9,17 @@ final class ChangedRows(changes: Seq[(Int, Changes)]) extends CommitRows {
   import ChangedRows._
 
   private var puts = 0
-  private var statePuts = 0
   private var deletes = 0
   private var keyBytes = 0L
   private var valueBytes = 0L
 
-  foreach { (id, entry, isPut) =>
-    if (id != Catalogue.Id) statePuts += (if (isPut) 1 else 0)
+  foreach { (_, entry, isPut) =>
     keyBytes += StateMap.IdBytes + entry.key.length
     if (isPut) {
       puts += 1
       valueBytes += entry.value.length
     } else deletes += 1
   }
-
-  /** Rows of state; those of the catalogue are nobody's. */
-  def numPuts: Int = statePuts
-  def numDeletes: Int = deletes
 
   override val bytes: Long = EmptyBytes + 8L * puts + 4L * deletes + keyBytes + valueBytes
 

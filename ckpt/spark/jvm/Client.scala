@@ -142,25 +142,36 @@ final class RowBlock(body: ByteBuffer) {
   private val start = body.position()
   val count: Int = body.getInt(start)
 
-  /** Calls `row` with the buffer's array and where key and value are in it. */
-  def foreach(row: (Array[Byte], Int, Int, Int, Int) => Unit): Unit = {
+  def foreach(row: RowPlaces): Unit = {
     val keyLengths = start + 4
     val valueLengths = keyLengths + 4 * count
     var key = valueLengths + 4 * count
     var value = key
-    for (i <- 0 until count) value += body.getInt(keyLengths + 4 * i)
-    for (i <- 0 until count) {
+    var i = 0
+    while (i < count) {
+      value += body.getInt(keyLengths + 4 * i)
+      i += 1
+    }
+    i = 0
+    while (i < count) {
       val keyBytes = body.getInt(keyLengths + 4 * i)
       val valueBytes = body.getInt(valueLengths + 4 * i)
-      row(body.array, key, keyBytes, value, valueBytes)
+      row.take(body.array, key, keyBytes, value, valueBytes)
       key += keyBytes
       value += valueBytes
+      i += 1
     }
   }
 }
 
+/** Takes a row as the array that holds it, and where key and value are in that. No function: numbers would be boxed. */
+trait RowPlaces {
+  def take(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit
+}
+
 object Client {
-  private val PartBytes = 1 << 20
+  // Less than half a region of a small heap: what is longer goes to the old generation at once.
+  private val PartBytes = 256 << 10
 
   /** A longer commit is sent in parts: each is copied into a frame before it is sent. */
   private val CommitPartBytes = 32L << 20

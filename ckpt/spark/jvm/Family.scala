@@ -1,5 +1,7 @@
 package ckpt.spark
 
+import java.util.Arrays
+
 import scala.collection.mutable
 
 /** What a transaction changed in one family: entries, and what each was before (null: it was not there). */
@@ -101,9 +103,21 @@ final class Family(val id: Int) {
   }
 
   /** Adds a key that is not there, outside of any transaction: the state as it is read from the backend. */
-  def load(key: Array[Byte], value: Array[Byte]): Unit = {
-    add(key, value)
-    count(key, value, 1)
+  def load(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit = {
+    val isPacked = index match {
+      // Rows of the catalogue are known by their arrays, and keys of lists are counted by what is in them.
+      case packing: HashIndex if id != Catalogue.Id && !lists => packing.load(bytes, key, keyBytes, value, valueBytes)
+      case _ => false
+    }
+    if (isPacked) {
+      keys += 1
+      countRow(keyBytes + valueBytes, 1)
+    } else {
+      val ownKey = Arrays.copyOfRange(bytes, key, key + keyBytes)
+      val ownValue = Arrays.copyOfRange(bytes, value, value + valueBytes)
+      add(ownKey, ownValue)
+      count(ownKey, ownValue, 1)
+    }
   }
 
   // -- keys that are still in the backend ---------------------------------------------------------
@@ -119,7 +133,7 @@ final class Family(val id: Int) {
   /** Takes a key that it lacks from the backend; null: it is not there. */
   def remember(key: Array[Byte], value: Array[Byte]): Unit = {
     index.insert(key, value)
-    if (value == null) absent += 1 else countRow(key, value, 1)
+    if (value == null) absent += 1 else countRow(key.length + value.length, 1)
   }
 
   /** All rows come from now on, perhaps for the second time. */
@@ -136,7 +150,7 @@ final class Family(val id: Int) {
     if (completingAgain) flush()
     if ((known == null || known.find(key) == null) && !(completingAgain && index.find(key) != null)) {
       add(key, value)
-      countRow(key, value, 1)
+      countRow(key.length + value.length, 1)
     }
   }
 
@@ -225,6 +239,7 @@ final class Family(val id: Int) {
   /** What was loaded until now can be found. */
   def flush(): Unit = index match {
     case spilled: SpilledIndex => spilled.flush()
+    case packing: HashIndex => packing.flush()
     case _ =>
   }
 
@@ -290,11 +305,11 @@ final class Family(val id: Int) {
 
   private def count(key: Array[Byte], value: Array[Byte], by: Int): Unit = {
     if (!lists || Lists.isFirst(key)) keys += by
-    countRow(key, value, by)
+    countRow(key.length + value.length, by)
   }
 
-  private def countRow(key: Array[Byte], value: Array[Byte], by: Int): Unit = {
+  private def countRow(rowBytes: Int, by: Int): Unit = {
     rows += by
-    bytes += by * (key.length + value.length)
+    bytes += by * rowBytes
   }
 }

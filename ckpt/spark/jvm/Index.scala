@@ -25,6 +25,9 @@ sealed class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
   def touched_=(yes: Boolean): Unit = bits = if (yes) bits | Int.MinValue else bits & Int.MaxValue
 }
 
+/** One that was loaded with many others; until it is changed, the row that it was made of counts. */
+final class Unpacked(key: Array[Byte], keyHash: Int, loaded: Array[Byte]) extends Entry(key, keyHash, loaded)
+
 /** What the open transaction makes of an entry, until it ends. */
 final class Working(val of: Entry) extends Entry(of.key, of.hash, of.value)
 
@@ -100,32 +103,44 @@ trait InMemory extends Index {
  * What a transaction does to an entry that was there before, it does to another that stands in for it: a reference to a
  * new array in an old entry is one more place that the garbage collector has to look at, and most of a batch's values
  * fit into the arrays of those before them (`Changes.swapArrays`).
+ *
+ * What was loaded stays packed until it is changed. Once that has happened to half of it, or all was iterated over more
+ * than once, the rest becomes entries too, between transactions.
  */
 final class HashIndex extends InMemory {
   import HashIndex._
 
+  @volatile private var packed: PackedRows = _ // null: nothing is
+  private var iterations = 0 // over what is packed
   @volatile private var slots = new Array[Entry](SmallestCapacity)
   @volatile private var working: HashIndex = _ // null: no entry has a stand-in
   private var live = 0
   private var used = 0
 
-  def size: Int = live
+  def size: Int = live + (if (packed == null) 0 else packed.size - packed.taken)
 
   override def find(key: Array[Byte]): Entry = {
-    val hash = hashOf(key)
-    val slots = this.slots
-    val mask = slots.length - 1
-    var at = hash & mask
-    var entry = slots(at)
-    while (entry != null) {
-      if (entry.hash == hash && (entry ne Deleted) && Arrays.equals(entry.key, key)) return current(entry)
-      at = (at + 1) & mask
-      entry = slots(at)
+    val hash = hashOf(key, 0, key.length)
+    val entry = findIn(slots, hash, key)
+    if (entry != null) current(entry)
+    else {
+      val rows = packed
+      val slot = if (rows == null) -1 else rows.find(hash, key)
+      if (slot < 0 || rows.isTaken(slot)) null else rows.entry(slot)
     }
-    null
   }
 
-  override def insert(key: Array[Byte], value: Array[Byte]): Entry = add(new Entry(key, hashOf(key), value))
+  /** Packs a row, whose key is not there, from the buffer that it was read into; false if it is to be inserted instead. */
+  def load(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Boolean = {
+    if (packed == null) packed = new PackedRows
+    packed.add(hashOf(bytes, key, keyBytes), bytes, key, keyBytes, value, valueBytes)
+  }
+
+  /** All rows were loaded. */
+  def flush(): Unit = if (packed != null) packed.trim()
+
+  override def insert(key: Array[Byte], value: Array[Byte]): Entry =
+    add(new Entry(key, hashOf(key, 0, key.length), value))
 
   private def add(entry: Entry): Entry = {
     if ((used + 1) * 5L > slots.length * 3L) rebuild()
@@ -148,6 +163,10 @@ final class HashIndex extends InMemory {
   override def hold(entry: Entry): Entry =
     if (entry.value == null) entry
     else {
+      entry match {
+        case loaded: Unpacked => unpack(loaded)
+        case _ =>
+      }
       if (working == null) working = new HashIndex
       val standIn = working.add(new Working(entry))
       standIn.touched = true
@@ -166,6 +185,25 @@ final class HashIndex extends InMemory {
     }
     working = null
     super.settle(changed)
+    val rows = packed
+    if (rows != null && (rows.taken > rows.size / 2 || iterations > 1)) {
+      var slot = rows.occupied(0)
+      while (slot >= 0) {
+        if (!rows.isTaken(slot)) add(rows.entry(slot))
+        slot = rows.occupied(slot + 1)
+      }
+      packed = null
+    }
+  }
+
+  /** Makes an entry that was found among packed rows the one that counts. */
+  private def unpack(entry: Unpacked): Unit = {
+    val rows = packed
+    val slot = if (rows == null) -1 else rows.find(entry.hash, entry.key)
+    if (slot >= 0 && !rows.isTaken(slot)) {
+      add(entry)
+      rows.take(slot)
+    }
   }
 
   override def delete(entry: Entry): Unit = {
@@ -179,13 +217,23 @@ final class HashIndex extends InMemory {
   }
 
   override def entries: Iterator[Entry] = {
-    // Spark's suites ask that an iterator over an empty store stays empty.
-    if (live == 0) return Iterator.empty
+    val rows = packed
+    // Spark's suites ask that an iterator over an empty store stays empty, and that others meet what is added.
+    if (rows == null) if (live == 0) Iterator.empty else inSlots(alsoUnpacked = true)
+    else {
+      iterations += 1
+      // Rows that are taken while this runs are met where they were, and not once more.
+      loadedEntries(rows) ++ inSlots(alsoUnpacked = false)
+    }
+  }
+
+  private def inSlots(alsoUnpacked: Boolean): Iterator[Entry] = {
     val seen = slots
     new Iterator[Entry] {
       private var at = 0
-      private def settle(): Unit =
-        while (at < seen.length && (seen(at) == null || (seen(at) eq Deleted))) at += 1
+      private def isWanted(entry: Entry) =
+        entry != null && (entry ne Deleted) && (alsoUnpacked || !entry.isInstanceOf[Unpacked])
+      private def settle(): Unit = while (at < seen.length && !isWanted(seen(at))) at += 1
       override def hasNext: Boolean = { settle(); at < seen.length }
       override def next(): Entry = {
         settle()
@@ -195,6 +243,17 @@ final class HashIndex extends InMemory {
       }
     }
   }
+
+  /** What was loaded, as it is now: of a row that was taken, the entry that was made of it, if it is still there. */
+  private def loadedEntries(rows: PackedRows): Iterator[Entry] =
+    Iterator.iterate(rows.occupied(0))(slot => rows.occupied(slot + 1)).takeWhile(_ >= 0).map { slot =>
+      val loaded = rows.entry(slot)
+      if (!rows.isTaken(slot)) loaded
+      else findIn(slots, loaded.hash, loaded.key) match {
+        case made: Unpacked => current(made)
+        case _ => null // gone, or made anew since, and then met with the others
+      }
+    }.filter(_ != null)
 
   private def rebuild(): Unit = {
     var capacity = SmallestCapacity
@@ -213,8 +272,20 @@ object HashIndex {
   private val SmallestCapacity = 16
   private val Deleted = new Entry(Array.emptyByteArray, 0, null)
 
-  private def hashOf(key: Array[Byte]): Int =
-    Murmur3_x86_32.hashUnsafeBytes(key, Platform.BYTE_ARRAY_OFFSET, key.length, 42) & Int.MaxValue
+  private def hashOf(bytes: Array[Byte], key: Int, keyBytes: Int): Int =
+    Murmur3_x86_32.hashUnsafeBytes(bytes, Platform.BYTE_ARRAY_OFFSET.toLong + key, keyBytes, 42) & Int.MaxValue
+
+  private def findIn(slots: Array[Entry], hash: Int, key: Array[Byte]): Entry = {
+    val mask = slots.length - 1
+    var at = hash & mask
+    var entry = slots(at)
+    while (entry != null) {
+      if (entry.hash == hash && (entry ne Deleted) && Arrays.equals(entry.key, key)) return entry
+      at = (at + 1) & mask
+      entry = slots(at)
+    }
+    null
+  }
 
   private def place(slots: Array[Entry], entry: Entry): Unit = {
     val mask = slots.length - 1

@@ -27,7 +27,7 @@ final class Missing(state: StateMap, source: Source, keys: Long) {
   /** Loads everything that is not here yet. */
   def load(): Unit = synchronized {
     if (state.isPartial) {
-      source.all(state.position)(attempt => state.completing(again = attempt > 0))(state.complete)
+      source.all(state.position)(attempt => state.completing(again = attempt > 0))(state.complete(_, _, _, _, _, _))
       state.completed()
     }
   }

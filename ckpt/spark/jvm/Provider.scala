@@ -1,5 +1,6 @@
 package ckpt.spark
 
+import java.nio.file.Files
 import java.util.concurrent.{ConcurrentHashMap, Semaphore, TimeUnit}
 
 import scala.jdk.CollectionConverters._
@@ -7,6 +8,7 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkException, TaskContext}
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
@@ -200,7 +202,7 @@ class CkptStateStoreProvider extends LineProvider with Replay {
       val byId = conf.enableStateStoreCheckpointIds && wanted.commitId.isDefined
       val begun = lazyRecovery && byId && state.begin(wanted, source, encodings.keySet.asScala)
       if (!begun) {
-        source.all(wanted)(_ => state.clear())(state.load) // a load that broke off left rows behind
+        source.all(wanted)(_ => state.clear())(state.load(_, _, _, _, _, _)) // a load that broke off left rows behind
         state.loaded(wanted)
       }
     } catch {
@@ -216,7 +218,7 @@ class CkptStateStoreProvider extends LineProvider with Replay {
   override protected def read(commit: At): StateMap = {
     val state = new StateMap
     if (commit.version > 0) {
-      new Source(requests, place.namespace, () => ()).all(commit)(_ => state.clear())(state.load)
+      new Source(requests, place.namespace, () => ()).all(commit)(_ => state.clear())(state.load(_, _, _, _, _, _))
       state.loaded(commit)
     }
     state
@@ -272,8 +274,7 @@ class CkptStateStoreProvider extends LineProvider with Replay {
   private[spark] def commit(from: At, onNothing: Boolean, commitId: String): Committing = {
     if (!madeFolder) {
       // Spark's `statestore` reader finds partitions by listing their folders.
-      val folder = id.storeCheckpointLocation()
-      folder.getFileSystem(hadoopConf).mkdirs(folder)
+      makeFolder(id.storeCheckpointLocation(), hadoopConf)
       madeFolder = true
     }
     state.stamp(provenance)
@@ -292,7 +293,7 @@ class CkptStateStoreProvider extends LineProvider with Replay {
     catch { case e: SpillError => log.warn(s"${e.getMessage}; version ${to.version} of ${place.namespace} is durable") }
     newestCommitted = to.version
     if (conf.commitValidationEnabled) StateStore.reportCommitToCoordinator(to.version, id, hadoopConf)
-    Committing(to, rows, durableWrites, requests.takeCount(), sidecar.takeRestarts())
+    Committing(to, rows, durableWrites, requests.takeCount())
   }
 
   /** The store that was open is done with the state. */
@@ -339,6 +340,11 @@ object CkptStateStoreProvider {
   /** Once for each JVM. */
   private lazy val removedStaleScratch: Unit = ScratchFolder.removeStale()
 
+  /** On a local disk without Hadoop, which has `chmod` started for each folder: 200 partitions are a second of that. */
+  private def makeFolder(folder: Path, hadoopConf: Configuration): Unit =
+    if (folder.toUri.getScheme == "file") Files.createDirectories(java.nio.file.Path.of(folder.toUri.getPath))
+    else folder.getFileSystem(hadoopConf).mkdirs(folder)
+
   /** The base of first commits: both of two attempts at version 1 stay readable. */
   private val EmptyState = "0"
 }
@@ -347,4 +353,4 @@ object CkptStateStoreProvider {
 final case class Opened(fromMemory: Boolean, onNothing: Boolean, nanos: Long)
 
 /** A commit that was made, and what it took since the store was opened. */
-final case class Committing(to: At, rows: ChangedRows, durableWrites: Long, roundTrips: Long, restarts: Long)
+final case class Committing(to: At, rows: ChangedRows, durableWrites: Long, roundTrips: Long)

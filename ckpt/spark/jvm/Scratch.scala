@@ -2,7 +2,7 @@ package ckpt.spark
 
 import java.io.IOException
 import java.nio.ByteBuffer
-import java.util.concurrent.atomic.{AtomicInteger, LongAdder}
+import java.util.concurrent.atomic.AtomicInteger
 import java.util.concurrent.locks.ReentrantReadWriteLock
 
 import scala.collection.mutable
@@ -162,23 +162,14 @@ final class Rows(val keys: Array[Array[Byte]], val values: Array[Array[Byte]], v
 final class Space(scratch: Scratch, number: Int) {
   import Space._
 
-  private val reads = new LongAdder
-
   def isLost: Boolean = scratch.isLost
 
-  /** How many rows were read since the last time that somebody asked. */
-  def takeReads(): Long = reads.sumThenReset()
-
-  def get(family: Int, key: Array[Byte]): Array[Byte] = {
-    reads.increment()
-    scratch.get(keyOf(family, key))
-  }
+  def get(family: Int, key: Array[Byte]): Array[Byte] = scratch.get(keyOf(family, key))
 
   /** Rows of a family from `from` on, before `until` (null: to its end). */
   def read(family: Int, from: Array[Byte], until: Array[Byte], most: Int): Rows = {
     val end = if (until == null) OrderedKeys.behind(keyOf(family, Array.emptyByteArray)) else keyOf(family, until)
     val rows = scratch.read(keyOf(family, from), end, most, PieceBytes)
-    reads.add(rows.count)
     new Rows(rows.keys.map(_.drop(PrefixBytes)), rows.values, if (rows.next == null) null else rows.next.drop(PrefixBytes))
   }
 

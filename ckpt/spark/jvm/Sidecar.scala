@@ -4,7 +4,7 @@ import java.io.{EOFException, IOException}
 import java.net.{ConnectException, SocketException}
 import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit}
-import java.util.concurrent.atomic.{AtomicLong, LongAdder}
+import java.util.concurrent.atomic.LongAdder
 import javax.net.ssl.SSLException
 
 import scala.collection.mutable
@@ -53,13 +53,12 @@ final class Sidecar(settings: SidecarSettings) {
 
   private var connecting: CompletableFuture[Connected] = _
   private var connectedBefore = false
-  private val restarts = new AtomicLong
+
+  /** Lets it start, or be found, while its first user is busy with other things; who needs it then hears of failures. */
+  def prepare(): Unit = synchronized { if (connecting == null) connecting = begin() }
 
   /** The address of the backend, without secrets. */
   def backend: String = current().lifeline.backend
-
-  /** How often another sidecar was found or started since this was last asked. */
-  def takeRestarts(): Long = restarts.getAndSet(0)
 
   /** Makes a request; a request whose answer was lost is repeated once, which the protocol allows for every one. */
   def call[A](request: Client => A): A = {
@@ -70,7 +69,6 @@ final class Sidecar(settings: SidecarSettings) {
       case lost: IOException =>
         log.warn(s"lost the sidecar at ${first.endpoint}: $lost; connecting again")
         forget(first)
-        restarts.incrementAndGet()
         attempt(current(), request)
     }
   }

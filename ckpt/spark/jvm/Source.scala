@@ -32,20 +32,23 @@ final class Source(requests: Requests, namespace: String, afterBlock: () => Unit
   }
 
   /** Hands over all rows: the family's id, key and value. `begin` is told how often that broke off before. */
-  def all(at: At)(begin: Int => Unit)(row: (Int, Array[Byte], Array[Byte]) => Unit): Unit = {
+  def all(at: At)(begin: Int => Unit)(rows: LoadedRows): Unit = {
     var attempts = 0
     requests.call { client =>
       begin(attempts)
       attempts += 1
       client.load(namespace, at.version, at.commitId) { block =>
         block.foreach { (bytes, key, keyBytes, value, valueBytes) =>
-          row(
-            StateMap.familyId(bytes, key),
-            Arrays.copyOfRange(bytes, key + StateMap.IdBytes, key + keyBytes),
-            Arrays.copyOfRange(bytes, value, value + valueBytes))
+          val family = StateMap.familyId(bytes, key)
+          rows.take(family, bytes, key + StateMap.IdBytes, keyBytes - StateMap.IdBytes, value, valueBytes)
         }
         afterBlock()
       }
     }
   }
+}
+
+/** Takes a row of the backend: the family's id, and where key and value are in an array that is used again. */
+trait LoadedRows {
+  def take(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit
 }

@@ -22,7 +22,7 @@ final class StateMap {
   import StateMap._
 
   private var at = At(0, None)
-  private val byId = mutable.HashMap[Int, Family]()
+  private val byId = mutable.LongMap[Family]() // each row that is loaded looks for its family: no boxes
   private val named = mutable.HashMap[String, Named]()
   private val undoable = new ArrayDeque[Sealed]
   private var space: Space = _ // where the families are, if not in memory
@@ -42,7 +42,7 @@ final class StateMap {
   def create(name: String, as: Description): Family = {
     learn(name)
     val known = named.get(name)
-    val id = known.map(_.family.id).getOrElse(byId.keysIterator.filter(_ != Catalogue.Id).max + 1)
+    val id = known.map(_.family.id).getOrElse(byId.valuesIterator.map(_.id).filter(_ != Catalogue.Id).max + 1)
     require(id < Catalogue.Id, s"more than ${Catalogue.Id} column families in one store")
     for (before <- known if before.family.numKeys > 0 && before.multiple != as.multiple) {
       throw new IllegalStateException(s"column family $name was written with ${values(before.multiple)} for a key, " +
@@ -68,8 +68,6 @@ final class StateMap {
 
   def numKeys: Long = named.valuesIterator.filterNot(_.internal).map(_.family.numKeys).sum
 
-  def numInternalKeys: Long = named.valuesIterator.filter(_.internal).map(_.family.numKeys).sum
-
   /** An estimate: the bytes of keys and values in memory, also of versions before, and the objects that hold them. */
   def memoryBytes: Long =
     byId.valuesIterator.map(_.memoryBytes).sum + undoable.iterator.asScala.map(_.undoBytes).sum
@@ -81,9 +79,6 @@ final class StateMap {
   def spilledBytes: Long = if (space == null) 0 else movable.map(_.sizeBytes).sum
 
   def spilledKeys: Long = if (space == null) 0 else movable.map(_.numKeys).sum
-
-  /** How many rows were read from disk since the last time that somebody asked. */
-  def takeDiskReads(): Long = if (space == null) 0 else space.takeReads()
 
   /** Whether the disk that it was moved to has failed: then it is of no use and has to be read anew. */
   def isLost: Boolean = space != null && space.isLost
@@ -147,7 +142,7 @@ final class StateMap {
     forgetSpilled()
     missing = null
     byId.clear()
-    byId ++= Seq(DefaultId -> new Family(DefaultId), Catalogue.Id -> new Family(Catalogue.Id))
+    Seq(DefaultId, Catalogue.Id).foreach(id => byId(id) = new Family(id))
     named.clear()
     undoable.clear()
     at = At(0, None)
@@ -155,8 +150,8 @@ final class StateMap {
   }
 
   /** Takes one row of the backend. */
-  def load(familyId: Int, key: Array[Byte], value: Array[Byte]): Unit =
-    familyOf(familyId).load(key, value)
+  def load(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit =
+    familyOf(familyId).load(bytes, key, keyBytes, value, valueBytes)
 
   /** Says that all rows of a commit were loaded. */
   def loaded(as: At): Unit = {
@@ -192,7 +187,9 @@ final class StateMap {
   /** All rows of the backend come, perhaps for the second time. */
   def completing(again: Boolean): Unit = byId.valuesIterator.foreach(_.completing(again))
 
-  def complete(familyId: Int, key: Array[Byte], value: Array[Byte]): Unit = familyOf(familyId).complete(key, value)
+  def complete(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit =
+    familyOf(familyId).complete(
+      Arrays.copyOfRange(bytes, key, key + keyBytes), Arrays.copyOfRange(bytes, value, value + valueBytes))
 
   /** All rows of the backend were here. */
   def completed(): Unit = {

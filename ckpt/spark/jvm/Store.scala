@@ -260,15 +260,8 @@ final class CkptStateStore(
         Metrics.Commits -> 1L,
         Metrics.DurableWrites -> done.durableWrites,
         Metrics.RoundTrips -> done.roundTrips,
-        Metrics.Restarts -> done.restarts,
-        Metrics.Puts -> done.rows.numPuts.toLong,
-        Metrics.Deletes -> done.rows.numDeletes.toLong,
         Metrics.FromMemory -> (if (opened.fromMemory) 1L else 0L),
-        Metrics.FromBackend -> (if (opened.fromMemory) 0L else 1L),
-        Metrics.InternalKeys -> state.numInternalKeys,
         Metrics.SpilledKeys -> state.spilledKeys,
-        Metrics.SpilledBytes -> state.spilledBytes,
-        Metrics.DiskReads -> state.takeDiskReads(),
         Metrics.FetchedKeys -> provider.takeFetched(),
         Metrics.ForcedSnapshots -> (if (snapshotAsked) 1L else 0L)))
 
