@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any, Self
 
 
@@ -50,3 +51,15 @@ class Interrupts:
             yield
         finally:
             self._waiting = False
+
+
+@contextmanager
+def kept_from_children() -> Iterator[None]:
+    """Processes that are started within never hear Ctrl-C, from their first instruction on: whoever started
+    them hears it, and ends them."""
+    resource_tracker.ensure_running()  # whoever starts it first lets the signal through again
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)

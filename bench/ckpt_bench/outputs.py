@@ -39,8 +39,20 @@ def require_writable(path: str | os.PathLike[str]) -> None:
         elif file.is_file():
             file.open("ab").close()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot write {file}: {reason}; name a file that you may write") from error
+        raise ConfigError(
+            f"cannot write {file}: {reason_of(error)}; name a file that you may write"
+        ) from error
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused, as part of a sentence.
+
+    Examples
+    --------
+    >>> reason_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    'no space left on device'
+    """
+    return (error.strerror or str(error)).lower()
 
 
 def write_charts(folder: str, sections: Mapping[str, Section]) -> None:

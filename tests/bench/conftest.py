@@ -9,11 +9,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 Interrupted = Callable[..., list[dict[str, Any]]]
+WAITS_FOR_CTRL_C = """
+import os, signal, sys, time
+if "--multiprocessing-fork" in sys.orig_argv and not os.path.exists(waited := f"{__file__}.waited"):
+    open(waited, "x").close()
+    print("a worker starts", file=sys.stderr, flush=True)
+    while signal.SIGINT not in signal.sigpending():  # or it is raised here
+        time.sleep(0.001)
+"""
 
 
 @pytest.fixture
@@ -43,3 +52,14 @@ def interrupted() -> Interrupted:
         return [json.loads(line) for line in out.splitlines()]
 
     return run
+
+
+@pytest.fixture
+def says_that_a_worker_starts(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """What the first process that a benchmark starts says before anything else; it goes on after Ctrl-C."""
+    folder: Path = tmp_path_factory.mktemp("site")
+    (folder / "sitecustomize.py").write_text(WAITS_FOR_CTRL_C)
+    monkeypatch.syspath_prepend(str(folder))
+    return "a worker starts"

@@ -74,15 +74,18 @@ def test_ratios_are_of_pairs_and_the_quartiles_are_theirs() -> None:
     assert by_name["ckpt"]["ms"] == "55"
 
 
-def test_a_restart_is_what_it_takes_above_an_empty_one() -> None:
+def test_a_restart_is_what_it_takes_above_an_empty_one_that_keeps_nothing() -> None:
     providers = {
         "ckpt": {"empty_ms": [100, 100], "restarted_ms": [150, 160]},
-        "default": {"empty_ms": [90, 90], "restarted_ms": [590, 690]},
+        "default": {"empty_ms": [290, 290], "restarted_ms": [600, 710]},
+        "rocksdb": {"empty_ms": [90, 90], "restarted_ms": [90, 190]},
     }
-    (section,) = sections({"restart": {"partitions": 3, "keys": 9, "providers": providers}}).values()
+    found = {"partitions": 3, "keys": 9, "floor_ms": [100, 110], "providers": providers}
+    (section,) = sections({"restart": found}).values()
     by_name = {row[0]: dict(zip(section.header, row, strict=True)) for row in section.rows}
-    assert by_name["ckpt"]["above ms"] == "55"
-    assert by_name["default"]["of ckpt's"].startswith("10.00 ")
+    assert by_name["ckpt"]["above ms"] == "50"
+    assert by_name["default"]["ckpt's of it"].startswith("0.09 ")
+    assert by_name["rocksdb"]["ckpt's of it"] == "-"  # not above it: there is nothing to have a share of
 
 
 def test_files_are_shown_for_each_number_of_partitions_and_batches() -> None:

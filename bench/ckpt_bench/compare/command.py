@@ -20,6 +20,7 @@ from ckpt_bench.compare.places import SERVER_OF, given_addresses, served
 from ckpt_bench.compare.present import DIRECTION, Row, as_csv, as_page, rows_of, sections
 from ckpt_bench.compare.referee import FULL, QUICK, Budget, Match, Outcome, Referee, Standing
 from ckpt_bench.compare.selecting import Wish, at, matches
+from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.outputs import require_writable
 
 _COUNT = click.IntRange(1)
@@ -113,8 +114,8 @@ class _Run:
         self.faults: list[str] = []
 
     def play(self, played: Sequence[Match], folder: str) -> None:
-        with _progress(played) as step:
-            referee = Referee(folder, self._seed, self._budget, step)
+        with _progress(played) as step, Interrupts() as interrupts:
+            referee = Referee(folder, self._seed, self._budget, step, interrupts)
             try:
                 for match in played:
                     standings = {name: Standing(name) for name in match.stores}

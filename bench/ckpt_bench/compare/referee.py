@@ -8,6 +8,7 @@ ends when the time of its case is over, with as many rounds as there were.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -18,8 +19,10 @@ from dataclasses import dataclass, field, replace
 
 from ckpt_bench.compare.cases import Case
 from ckpt_bench.compare.turns import Job, Sizes, Turn
-from ckpt_bench.compare.worker import StoreError, Worker
+from ckpt_bench.compare.worker import Worker
+from ckpt_bench.failing import StoreError
 from ckpt_bench.interleaved import Share, measured, paired
+from ckpt_bench.interrupts import Interrupts
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +114,15 @@ class Referee:
     """Runs matches; keeps one process for each store, from its first case to the end."""
 
     def __init__(
-        self, folder: str, seed: int, budget: Budget, step: Callable[[str, str, int, int], object]
+        self,
+        folder: str,
+        seed: int,
+        budget: Budget,
+        step: Callable[[str, str, int, int], object],
+        interrupts: Interrupts,
     ) -> None:
         self._folder, self._seed, self._budget, self._step = folder, seed, budget, step
+        self._interrupts = interrupts
         self._workers: dict[str, Worker] = {}
         self._order = random.Random(seed)
 
@@ -148,9 +157,10 @@ class Referee:
             self._try(name, outcome, playing, self._workers[name].end)
 
     def close(self) -> None:
-        """End every process."""
+        """End every process; Ctrl-C ends the wait for one of them, and leaves none."""
         for worker in self._workers.values():
-            worker.stop()
+            with contextlib.suppress(KeyboardInterrupt):
+                worker.stop()
         self._workers.clear()
 
     def _take_turn(self, name: str, number: int, outcome: Outcome, playing: list[str]) -> None:
@@ -185,7 +195,7 @@ class Referee:
 
     def _worker(self, name: str) -> Worker:
         if name not in self._workers:
-            self._workers[name] = Worker()
+            self._workers[name] = Worker(self._interrupts)
         return self._workers[name]
 
     def _job(self, match: Match, name: str) -> Job:

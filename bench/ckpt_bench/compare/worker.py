@@ -9,30 +9,31 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import shutil
-import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
-from ckpt.errors import CkptError
 from ckpt_bench.compare.cases import CASES
 from ckpt_bench.compare.turns import Job, Player, Turn
+from ckpt_bench.failing import StoreError, failing_in_words
+from ckpt_bench.interrupts import Interrupts, kept_from_children
 
 _END_S = 10.0
 
 
-class StoreError(CkptError):
-    """A store could not do its part; the message is what it said."""
-
-
 class Worker:
-    """The process as the one who gives the turns sees it. A failure raises StoreError, and it can go on."""
+    """The process as the one who gives the turns sees it. A failure raises StoreError, and it can go on.
 
-    def __init__(self) -> None:
+    Ctrl-C is heard while it is waited for: neither half a process nor half a message is ever left.
+    """
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
         spawn = multiprocessing.get_context("spawn")
         self._connection, theirs = spawn.Pipe()
         self._process: BaseProcess = spawn.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
+        with kept_from_children():
+            self._process.start()
         theirs.close()
 
     def begin(self, job: Job) -> None:
@@ -56,13 +57,16 @@ class Worker:
         self._answer()
 
     def stop(self) -> None:
-        """End the process: after the turn that it is in, unless that takes too long."""
+        """End the process: after the turn that it is in, unless that takes too long, or Ctrl-C says so."""
         self._connection.close()
-        self._process.join(_END_S)
-        if self._process.exitcode is None:
-            self._process.kill()
-            self._process.join()
-        self._process.close()
+        try:
+            with self._interrupts.heard():
+                self._process.join(_END_S)
+        finally:
+            if self._process.exitcode is None:
+                self._process.kill()
+                self._process.join()
+            self._process.close()
 
     @property
     def alive(self) -> bool:
@@ -75,18 +79,18 @@ class Worker:
 
     def _answer(self) -> object:
         try:
-            failed, answer = self._connection.recv()
+            with self._interrupts.heard():
+                answer: object = self._connection.recv()
         except (EOFError, ConnectionResetError):
             self._process.join(_END_S)
             raise StoreError(f"its process ended with code {self._process.exitcode}") from None
-        if failed:
-            raise StoreError(answer)
+        if isinstance(answer, StoreError):
+            raise answer
         return answer
 
 
 def _serve(connection: Connection) -> None:
-    """Answer until the other side is gone. Ctrl-C is the other side's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Answer until the other side is gone."""
     playing: list[tuple[Job, Player]] = []
 
     def begin(job: Job) -> None:
@@ -113,8 +117,9 @@ def _serve(connection: Connection) -> None:
         _tried(end, None)  # nothing is left on a server, also after Ctrl-C
 
 
-def _tried(command: Callable[..., object], argument: object) -> tuple[bool, object]:
+def _tried(command: Callable[..., object], argument: object) -> object:
     try:
-        return False, command(argument)
-    except Exception as error:  # noqa: BLE001 - a peer may raise anything; the comparison goes on without it
-        return True, f"{type(error).__name__}: {error}"
+        with failing_in_words():
+            return command(argument)
+    except StoreError as error:
+        return error

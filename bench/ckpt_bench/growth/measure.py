@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ckpt_bench.compare.turns import Job, Sizes
-from ckpt_bench.compare.worker import StoreError
+from ckpt_bench.failing import StoreError
 from ckpt_bench.growth.cell import Cell
 from ckpt_bench.growth.process import CellProcess
 from ckpt_bench.processes import Memory

@@ -6,15 +6,15 @@ import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Concatenate, ParamSpec, TypeVar
 
 from ckpt_bench.compare.turns import Job
-from ckpt_bench.compare.worker import StoreError
+from ckpt_bench.failing import StoreError, failing_in_words
 from ckpt_bench.growth.cell import Cell
-from ckpt_bench.interrupts import Interrupts
+from ckpt_bench.interrupts import Interrupts, kept_from_children
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -27,15 +27,11 @@ class CellProcess:
 
     def __init__(self, job: Job) -> None:
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        # Ctrl-C is for this process, which then ends that one: it inherits that the signal is held back. That
-        # is not enough for this one: threads of libraries hear it too, and half a process would be started.
+        # Threads of libraries hear Ctrl-C too, and half a process would be started.
         with Interrupts() as interrupts:
-            held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
+            with kept_from_children():
                 # A number may come to stand for another process; a descriptor does not.
                 self._process = os.pidfd_open(self._pool.submit(os.getpid).result())
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, held)
             try:
                 with interrupts.heard():
                     self._answer(_begin, job)
@@ -76,19 +72,10 @@ class CellProcess:
 
 
 def _begin(job: Job) -> None:
-    with _failing_in_words():
+    with failing_in_words():
         _cells.append(Cell(job))
 
 
 def _do(what: Callable[..., Answer], *given: object, **named: object) -> Answer:
-    with _failing_in_words():
+    with failing_in_words():
         return what(_cells[-1], *given, **named)
-
-
-@contextlib.contextmanager
-def _failing_in_words() -> Iterator[None]:
-    """What a peer raises may not fit through the pipe; what it says does."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - a peer may raise anything; the others go on without it
-        raise StoreError(f"{type(error).__name__}: {error}") from None

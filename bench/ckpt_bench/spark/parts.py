@@ -24,6 +24,9 @@ from ckpt_bench.spark.contestants import CONTESTANTS
 from ckpt_bench.spark.jobs import Job, SessionSpec
 from ckpt_bench.spark.workers import Worker
 
+_FLOOR = "nothing"
+"""The contestant that no provider can start sooner than."""
+
 Step = Callable[[str], None]
 """Is told what was done last; called as often as the part has steps."""
 
@@ -121,6 +124,7 @@ def _restart(plan: Plan, step: Step) -> dict[str, Any]:
     figures: dict[str, dict[str, list[int]]] = {
         name: {"empty_ms": [], "restarted_ms": []} for name in plan.stateful
     }
+    floor_ms: list[int] = []
     with plan.place("restart") as folder:
         for name in plan.stateful:
             filled = os.path.join(folder, name)
@@ -130,6 +134,8 @@ def _restart(plan: Plan, step: Step) -> dict[str, Any]:
                 worker.kill()
             step(f"{name}: filled and killed")
         for number in range(plan.rounds):
+            floor_ms.append(_start(plan, _FLOOR, os.path.join(folder, f"{_FLOOR}-{number}"), number))
+            step(f"{_FLOOR}: {floor_ms[-1]:,} ms")
             first = number % len(plan.stateful)
             for name in plan.stateful[first:] + plan.stateful[:first]:
                 empty = os.path.join(folder, f"{name}-empty-{number}")
@@ -137,7 +143,12 @@ def _restart(plan: Plan, step: Step) -> dict[str, Any]:
                     took_ms = _start(plan, name, where, number)
                     figures[name][what].append(took_ms)
                     step(f"{name}: {what.removesuffix('_ms')}, {took_ms:,} ms")
-    return {"partitions": plan.partitions, "keys": plan.restart_keys, "providers": figures}
+    return {
+        "partitions": plan.partitions,
+        "keys": plan.restart_keys,
+        "floor_ms": floor_ms,
+        "providers": figures,
+    }
 
 
 def _start(plan: Plan, name: str, folder: str, number: int) -> int:
@@ -150,6 +161,7 @@ def _start(plan: Plan, name: str, folder: str, number: int) -> int:
         keys=plan.restart_keys,
         seed=number,
     )
+    os.sync()  # nobody's first commit is to wait until what others have left behind is on disk
     with plan.worker(job) as worker:
         started_ms: int = worker.first()["started_ms"]
         worker.kill()
@@ -230,7 +242,7 @@ PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
         Part("batches", lambda p: (p.warmup + p.batches) * len(p.providers), _batches),
-        Part("restart", lambda p: len(p.stateful) * (1 + 2 * p.rounds), _restart),
+        Part("restart", lambda p: len(p.stateful) * (1 + 2 * p.rounds) + p.rounds, _restart),
         Part("growth", lambda p: len(p.stateful) * len(p.sizes) * (1 + p.warmup + p.batches), _growth),
         Part("memory", lambda p: len(p.stateful), _memory),
         Part("files", lambda p: len(_few_and_all(p)) * p.batches * len(p.stateful), _files),

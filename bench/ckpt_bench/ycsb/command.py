@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from ckpt.cli.failures import BAD_DATA, INTERRUPTED
+from ckpt.cli.failures import BAD_DATA, INTERRUPTED, UNAVAILABLE
 from ckpt.cli.stores import address_parameter
 from ckpt.errors import ConfigError
-from ckpt_bench.outputs import require_writable
+from ckpt_bench.outputs import reason_of, require_writable
 from ckpt_bench.ycsb.exporters import EXPORTERS
 from ckpt_bench.ycsb.page import page_of
 from ckpt_bench.ycsb.properties import gathered
@@ -104,30 +104,41 @@ def _carry_out(
     for path in (*settings.files, *([html] if html is not None else [])):
         require_writable(path)
     results = phase(Phase(address, settings, _say, sys.stdout))
-    _export(EXPORTERS[settings.exporter](results.rows), settings.exportfile)
-    if html is not None:
-        with open(html, "w", encoding="utf-8") as file:
-            file.write(page_of(results, settings))
-    for fault in results.faults:
+    late = (_export(results, settings), _draw(results, settings, html))
+    unwritten = [*results.unwritten, *(each for each in late if each is not None)]
+    for fault in (*results.faults, *unwritten):
         _say(f"ckpt: {fault}")
     if results.interrupted:
         _say(f"ckpt: interrupted; these are the results so far: {results.reached}")
         raise click.exceptions.Exit(INTERRUPTED)
     if results.faults:
         raise click.exceptions.Exit(BAD_DATA)
+    if unwritten:
+        raise click.exceptions.Exit(UNAVAILABLE)
 
 
-def _export(exported: str, path: str) -> None:
+def _export(results: Results, settings: Settings) -> str | None:
     """Into the file; if the disk is full by now, results are worth more on stdout than nowhere."""
-    if not path:
+    exported = EXPORTERS[settings.exporter](results.rows)
+    refusal = _write(settings.exportfile, exported) if settings.exportfile else None
+    if refusal is not None or not settings.exportfile:
         click.echo(exported, nl=False)
-        return
+    return refusal and f"{refusal}; the results are on stdout instead"
+
+
+def _draw(results: Results, settings: Settings, html: str | None) -> str | None:
+    refusal = None if html is None else _write(html, page_of(results, settings))
+    return refusal and f"{refusal}; the results are whole: for the page make room, and run again"
+
+
+def _write(path: str, text: str) -> str | None:
+    """None if the text is in the file; else why not."""
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(exported)
-    except OSError:
-        click.echo(exported, nl=False)
-        raise
+            file.write(text)
+    except OSError as error:
+        return f"cannot write {path}: {reason_of(error)}"
+    return None
 
 
 def _settings(

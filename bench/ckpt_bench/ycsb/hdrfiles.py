@@ -29,7 +29,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Protocol
 
 from ckpt_bench.ycsb.histogram import BUCKETS, DIGITS, HIGHEST_US, LatencyHistogram, slot_bounds_us
 
@@ -67,10 +67,16 @@ def _put(out: bytearray, number: int) -> None:
     out.append(left)  # the ninth octet is a whole one
 
 
+class Writable(Protocol):
+    """Where text goes."""
+
+    def write(self, text: str, /) -> object: ...
+
+
 class IntervalLog:
     """One operation's interval log, written as the run goes on."""
 
-    def __init__(self, file: TextIO, name: str, started_s: float) -> None:
+    def __init__(self, file: Writable, name: str, started_s: float) -> None:
         self._file = file
         self._started_s = started_s
         day = datetime.fromtimestamp(started_s, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ckpt_bench.ycsb.extrafiles import ExtraFile, ExtraFiles
 from ckpt_bench.ycsb.hdrfiles import IntervalLog, distribution
 from ckpt_bench.ycsb.histogram import LatencyHistogram, slot_bounds_us
 from ckpt_bench.ycsb.settings import Settings
@@ -38,18 +37,17 @@ class Measure(Protocol):
 class HdrMeasure:
     """Percentiles; with `hdrhistogram.fileoutput` also as files."""
 
-    def __init__(self, name: str, settings: Settings, begun_s: float, files: ExitStack) -> None:
+    def __init__(self, name: str, settings: Settings, begun_s: float, files: ExtraFiles) -> None:
         self._settings = settings
         self.total = LatencyHistogram()
         self._interval = LatencyHistogram()
         self._from_s = begun_s
         self._log: IntervalLog | None = None
-        self._distribution: TextIO | None = None
+        self._distribution: ExtraFile | None = None
         if settings.hdr_files:
-            path = Path(f"{settings.hdr_path}{name}.hdr")
-            log = files.enter_context(path.open("w", encoding="utf-8"))
-            self._log = IntervalLog(log, name, self._from_s)
-            self._distribution = files.enter_context(path.with_suffix(".hgrm").open("w", encoding="utf-8"))
+            place = f"{settings.hdr_path}{name}"
+            self._log = IntervalLog(files.open(f"{place}.hdr"), name, self._from_s)
+            self._distribution = files.open(f"{place}.hgrm")
 
     def take(self, latencies_us: Times, ended_ns: Times) -> None:
         del ended_ns
@@ -67,7 +65,8 @@ class HdrMeasure:
         self._end_interval()
         total = self.total
         if self._distribution is not None:
-            self._distribution.writelines(f"{line}\n" for line in distribution(total))
+            for line in distribution(total):
+                self._distribution.write(f"{line}\n")
         yield "Operations", total.total
         yield "AverageLatency(us)", total.mean_us
         yield "MinLatency(us)", total.min_us

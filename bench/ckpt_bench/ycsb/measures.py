@@ -11,11 +11,12 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from typing import TextIO
 
 import numpy as np
 
+from ckpt_bench.ycsb.extrafiles import ExtraFiles
 from ckpt_bench.ycsb.histogram import LatencyHistogram
 from ckpt_bench.ycsb.keeping import BucketMeasure, HdrMeasure, Measure, RawMeasure, SeriesMeasure, Times
 from ckpt_bench.ycsb.settings import Interval, Kind, Settings
@@ -55,7 +56,7 @@ class Measurements:
         self._lock = threading.Lock()
         self._recorders: list[Recorder] = []
         self._measures: dict[str, list[tuple[str, Measure]]] = {}
-        self._files = ExitStack()
+        self._files = ExtraFiles()
         self.begun_ns, self._begun_s = time.perf_counter_ns(), time.time()
         self.per_second: dict[str, Counter[int]] = {}
         """Operation → second of the run → how many ended in it."""
@@ -133,7 +134,7 @@ class Measurements:
     def _raw(self) -> Callable[[str], object]:
         if not self._settings.raw_file:
             return self._raw_to.write
-        return self._files.enter_context(open(self._settings.raw_file, "a", encoding="utf-8")).write
+        return self._files.open(self._settings.raw_file, "a").write
 
     def summaries(self) -> str:
         """What came since the last time, for a line of status."""
@@ -162,7 +163,7 @@ class Measurements:
         self.collect()
         failed = self.statuses()
         found: list[Row] = []
-        with self._lock, self._files:
+        with self._lock, closing(self._files):
             names = {*self._measures, *(name for name, _ in failed)}
             for name in sorted(names, key=_place):
                 for number, (shown, measure) in enumerate(self._of(name)):
@@ -174,6 +175,10 @@ class Measurements:
                         ]
                     found += [(shown, what, value) for what, value in measure.rows_behind()]
         return found
+
+    def unwritten(self) -> list[str]:
+        """Files that are not whole, in words; known once there are `rows`."""
+        return self._files.refusals()
 
     @staticmethod
     def _returns(

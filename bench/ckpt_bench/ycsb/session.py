@@ -46,6 +46,8 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """What went wrong, in words; none if everything was as it should be."""
+    unwritten: list[str] = field(default_factory=list)
+    """Files beside the results that are not whole, in words."""
     interrupted: bool = False
     reached: str = ""
     """How far it came, if it was interrupted."""
@@ -248,6 +250,7 @@ class Phase:
             *self._measurements.rows(),
         ]
         results.faults = [*self._faults(), *binding.faults(), *crashes.faults()]
+        results.unwritten = self._measurements.unwritten()
         results.per_second = self._measurements.per_second
         results.per_second_us = self._measurements.per_second_us
         names = {row[0] for row in results.rows}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from ckpt.cli import main
 from ckpt_bench.compare.cases import CASES
+from ckpt_bench.compare.worker import Worker
+from ckpt_bench.interrupts import Interrupts
 
 Compare = Callable[..., Result]
 Rows = Callable[..., list[dict[str, Any]]]
@@ -97,6 +102,31 @@ def test_ctrl_c_ends_with_the_results_so_far(interrupted: Any, tmp_path: Path) -
     assert [row["store"] for row in finished if row["case"] == "batched-puts-100B"] == ["log", "raw-append"]
     assert {row["case"] for row in finished} <= {"batched-puts-100B", "batched-puts-1KB"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_a_store_s_process_starts_is_no_traceback(
+    interrupted: Any, says_that_a_worker_starts: str, tmp_path: Path
+) -> None:
+    small = ["--quick", "--rounds", "30", "--keys", "200", "--store", "raw-append", "--folder", str(tmp_path)]
+    assert interrupted(says_that_a_worker_starts, "compare", "--json", *small) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_ctrl_c_waits_for_no_process_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpt_bench.compare.worker._END_S", 600.0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Interrupts() as interrupts:
+            worker = Worker(interrupts)
+            [process] = multiprocessing.active_children()
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGSTOP)  # it never ends by itself
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                worker.stop()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert multiprocessing.active_children() == []
 
 
 # -- on servers ----------------------------------------------------------------------------------

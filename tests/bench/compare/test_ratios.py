@@ -19,8 +19,9 @@ from ckpt_bench.compare.present import as_csv, as_page, rows_of, sections
 from ckpt_bench.compare.referee import FULL, Budget, Match, Outcome, Referee, Standing, sized
 from ckpt_bench.compare.selecting import Wish, matches
 from ckpt_bench.compare.turns import Job, Turn
-from ckpt_bench.compare.worker import StoreError
+from ckpt_bench.failing import StoreError
 from ckpt_bench.interleaved import paired
+from ckpt_bench.interrupts import Interrupts
 
 
 def outcome_of(case: str, baseline: str, **seconds: list[float]) -> Outcome:
@@ -136,6 +137,8 @@ class Scripted:
     taken: list[tuple[str, int]]
     fails_at: int | None
 
+    def __init__(self, _: Interrupts) -> None: ...
+
     def begin(self, job: Job) -> None:
         self.name = job.store
 
@@ -163,7 +166,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Outcome, list[t
         case = CASES["batched-puts-1KB"]
         sizes = sized(case, quick=False, keys=10, rounds=50)
         outcome = Outcome(case, "log", sizes, {name: Standing(name) for name in seconds})
-        judge = Referee("/nowhere", seed, budget, lambda *_: None)
+        judge = Referee("/nowhere", seed, budget, lambda *_: None, Interrupts())
         judge.play(Match(case, "log", list(seconds), sizes, {}), outcome)
         judge.close()
         return outcome, script.taken

@@ -114,3 +114,11 @@ def test_ctrl_c_ends_with_the_results_so_far(interrupted: Any, tmp_path: Path) -
     finished = interrupted("1,000 keys: fill", "growth", "--json", *small)
     assert {row["operation"] for row in finished if row["keys"] == 300} == set(OPERATIONS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_a_store_s_process_starts_is_no_traceback(
+    interrupted: Any, says_that_a_worker_starts: str, tmp_path: Path
+) -> None:
+    small = ["--quick", "--keys", "300", "--store", "log", "--folder", str(tmp_path)]
+    assert interrupted(says_that_a_worker_starts, "growth", "--json", *small) == []
+    assert list(tmp_path.iterdir()) == []

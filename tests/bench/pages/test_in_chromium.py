@@ -81,6 +81,7 @@ def spark_page() -> str:
             "restart": {
                 "partitions": 200,
                 "keys": 2_000_000,
+                "floor_ms": [2900, 3000],
                 "providers": {
                     name: {"empty_ms": [3000, 3100], "restarted_ms": [3500 + 900 * n, 3700 + 900 * n]}
                     for n, name in enumerate(names)
