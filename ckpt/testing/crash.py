@@ -71,7 +71,7 @@ def kill_rounds(
     ledger = Ledger()
     outcome = Outcome()
     for number in range(1, rounds + 1):
-        moment = _choose_moment(rng, seconds_per_round)
+        moment = _choose_moment(rng, number, seconds_per_round)
         problems: list[str] = []
         try:
             _run_and_kill(address, ledger, rng.randrange(1 << 30), moment)
@@ -91,18 +91,21 @@ def kill_rounds(
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """When the writer is killed: after a delay, or soon after it has begun to close the store."""
+    """When the writer is killed: after a delay, or soon after it has said that it enters a phase."""
 
     delay_s: float
-    after_closing_s: float | None = None
+    phase: str | None = None
+    into_phase_s: float = 0.0
 
 
-def _choose_moment(rng: random.Random, seconds_per_round: float) -> _Moment:
+def _choose_moment(rng: random.Random, number: int, seconds_per_round: float) -> _Moment:
+    if number % 3 == 1:  # by turns and not by chance, so that few rounds, too, kill a writer that writes
+        return _Moment(8 * seconds_per_round, "writing", rng.random() * 0.01)
     choice = rng.random()
     if choice < 0.2:  # while the store is being opened, or has just begun to take writes
         return _Moment(rng.random() * 0.02)
     if choice < 0.35:
-        return _Moment(8 * seconds_per_round, after_closing_s=rng.random() * 0.01)
+        return _Moment(8 * seconds_per_round, "closing", rng.random() * 0.01)
     return _Moment(rng.random() * seconds_per_round)
 
 
@@ -149,8 +152,8 @@ def _messages(pipe: int, moment: _Moment, child: int) -> Iterator[Message]:
             end = LENGTH.size + LENGTH.unpack_from(data)[0]
             message = decoder.decode(bytes(data[LENGTH.size : end]))
             del data[:end]
-            if message == Phase("closing") and moment.after_closing_s is not None:
-                deadline_s = min(deadline_s, time.monotonic() + moment.after_closing_s)
+            if moment.phase is not None and message == Phase(moment.phase):
+                deadline_s = min(deadline_s, time.monotonic() + moment.into_phase_s)
             yield message
     if alive:
         os.waitpid(child, 0)
