@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ckpt.acks import Ack, AckCondition, SaveResult, settle_all
@@ -71,14 +72,23 @@ class Deliveries:
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
                 raise  # somebody pressed Ctrl-C
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Return when the callbacks of everything resolved before have returned."""
+    def wait_for(self, acks: Sequence[Ack], timeout_s: float | None) -> int:
+        """Wait until these are resolved and callbacks have returned; how many are still pending."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        for index, ack in enumerate(acks):
+            if not ack.wait(_remaining(deadline_s)):
+                return sum(not late.done() for late in acks[index:])
         with self._lock:
             tickets = set(self._tickets)
-            self._delivered.wait_for(lambda: tickets.isdisjoint(self._tickets), timeout_s)
+            self._delivered.wait_for(lambda: tickets.isdisjoint(self._tickets), _remaining(deadline_s))
+        return 0
 
     def forbid_in_callback(self) -> None:
         """Raise where waiting would never end: on a thread that is running callbacks."""
         with self._lock:
             if threading.get_ident() in self._tickets.values():
                 raise UnsupportedError("inside a callback this would wait for itself; do it elsewhere")
+
+
+def _remaining(deadline_s: float | None) -> float | None:
+    return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())

@@ -179,9 +179,9 @@ class ValueCodec:
             # What this codec itself writes without zstd and AES-GCM, which nearly every value is: its header
             # says all that `_decode` would find out. Anything else, damage included, is left to that.
             if type(data) is bytes and data.startswith(self._header) and len(data) <= self._longest:
-                view = memoryview(data)
-                if xxh3_64_digest(view[:-CHECKSUM_BYTES])[::-1] == data[-CHECKSUM_BYTES:]:
-                    return self.serializer.loads(view[HEADER.size : -CHECKSUM_BYTES])
+                checked = memoryview(data)[:-CHECKSUM_BYTES]
+                if data.endswith(xxh3_64_digest(checked)[::-1]):
+                    return self.serializer.loads(checked[HEADER.size :])
             return self._decode(memoryview(data), namespace, key)
         except (CorruptRecordError, SerializationError) as error:
             reason = f"{_where(namespace, key)} cannot be read: {error}"

@@ -1,6 +1,7 @@
-"""One namespace in the queue, and what became of each of its saves.
+"""One namespace in the queue, and what became of each of its saves: durable, failed, or given up.
 
-At every instant: submitted = coalesced + dropped + failed + durable + pending.
+The queue decides what is admitted, and holds its lock around every call here. At every instant: submitted =
+coalesced + dropped + failed + durable + pending.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from ckpt.acks import Ack
 from ckpt.envelope import ValueCodec
 from ckpt.errors import BackendUnavailableError, FencedError, QueueFullError, shown_key
 from ckpt.states import LiveStates
+
+_MAX_UNREPORTED = 10_000
 
 
 class Overflow(enum.StrEnum):
@@ -84,6 +87,62 @@ class Lane:
     def slot(self, key: bytes) -> Ack | None:
         """The newest save of the key that is not durable yet; the caller holds the lock."""
         return self.queued.get(key) or self.inflight.get(key)
+
+    # -- what became of saves --------------------------------------------------------------------
+
+    def settle(self, acks: list[Ack], error: BaseException | None) -> list[Ack]:
+        """Account for saves that were taken; those that were not given up meanwhile, to be acknowledged."""
+        if isinstance(error, FencedError):
+            self.fenced = error
+        if error is None and len(acks) == len(self.inflight) and self.is_plain():
+            # the whole of what was taken, with nothing to keep per key: no loop
+            self.durable += len(acks)
+            self.inflight = {}
+            return acks
+        known = [ack for ack in acks if self.inflight.pop(ack.key, None) is not None]
+        for ack in known:
+            if error is None:
+                self._account_durable(ack)
+            else:
+                self._account_failed(ack, error)
+        return known
+
+    def give_up(self, error: BaseException) -> list[Ack]:
+        """Everything that is pending has failed, to be acknowledged; what the writer reports of it later is
+        ignored."""
+        pending = [*self.queued.values(), *self.inflight.values()]
+        for ack in pending:
+            self._account_failed(ack, error)
+        self.queued, self.inflight = {}, {}
+        return pending
+
+    def remember(self, key: bytes, error: BaseException) -> None:
+        """The next flush says that the newest save of this key failed."""
+        if len(self.unreported) < _MAX_UNREPORTED:
+            self.unreported[key] = error
+
+    def take_unreported(self) -> list[BaseException]:
+        """The errors of keys whose newest save failed, each reported once."""
+        failures = list(self.unreported.values())
+        self.unreported.clear()
+        return failures
+
+    def _account_durable(self, ack: Ack) -> None:
+        self.durable += 1
+        if ack.entry is not None:
+            self.live.cleaned(ack.key, ack.entry, ack.generation)
+        if self.blind:
+            self.blind.discard(ack.key)
+        if self.unreported:
+            self.unreported.pop(ack.key, None)
+
+    def _account_failed(self, ack: Ack, error: BaseException) -> None:
+        self.failed += 1
+        self.remember(ack.key, error)
+        if ack.entry is not None:
+            self.live.failed(ack.key, ack.entry)
+
+    # -- what a save is told that is not admitted ------------------------------------------------
 
     def dropped_error(self, key: bytes) -> QueueFullError:
         """What the overflow policy says to a save that it drops."""

@@ -248,7 +248,8 @@ class Namespace:
             if lane.blind:
                 lane.blind.difference_update(raws)
             self._loads["backend"] += len(values)
-            self._loads["missing"] += len(raws) - len(values)
+            if len(values) < len(raws):
+                self._loads["missing"] += len(raws) - len(values)
         return values
 
     def _decoded(self, raw: bytes, value: bytes) -> Any:

@@ -6,13 +6,15 @@ writes of one key are never reordered. At every instant, for every namespace:
 
     submitted = coalesced + dropped + failed + durable + pending
 
+Here is decided what happens to a save that arrives, and what the writer takes. What became of the saves that
+it took is accounted for in `ckpt.lanes`, and told to whoever saved by `ckpt.delivery`.
+
 One lock guards the slots, the accounts and the live states, so that this is true in every reading, and so
 that a load finds a state either in memory, in the queue or in the backend.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,20 +22,11 @@ from typing import Any
 
 from ckpt.acks import DELETED, Ack, SaveResult, settle_all
 from ckpt.delivery import Deliveries, Outcome
-from ckpt.errors import (
-    BackendUnavailableError,
-    CkptError,
-    FencedError,
-    QueueFullError,
-)
+from ckpt.errors import BackendUnavailableError, CkptError, QueueFullError
 from ckpt.lanes import Lane, Overflow
 from ckpt.states import Entry
 
-log = logging.getLogger("ckpt")
-
-
 MAX_STRETCH = 64.0
-_MAX_UNREPORTED = 10_000
 _RELAXED = 0.25
 _NEVER = 1 << 62
 _POLITE_TRIES = 100
@@ -292,16 +285,12 @@ class SaveQueue:
         else:
             lane.failed += 1
             if not self._closing:
-                self._remember(lane, key, error)
+                lane.remember(key, error)
         entry = lane.live.by_key.get(key)
         if entry is not None:
             lane.live.failed(key, entry)
         lost.append((lane, [ack], error))
         return ack
-
-    def _remember(self, lane: Lane, key: bytes, error: BaseException) -> None:
-        if len(lane.unreported) < _MAX_UNREPORTED:
-            lane.unreported[key] = error
 
     # -- the writer's side -----------------------------------------------------------------------
 
@@ -361,56 +350,21 @@ class SaveQueue:
 
     def settle(self, written: Iterable[tuple[Lane, list[Ack], BaseException | None]]) -> None:
         """Account for saves that were taken: durable without an error, else failed. Then acknowledge them."""
-        outcomes: list[Outcome] = []
         with self.lock:
-            for lane, acks, error in written:
-                if isinstance(error, FencedError):
-                    lane.fenced = error
-                if error is None and len(acks) == len(lane.inflight) and lane.is_plain():
-                    # the whole of what was taken, with nothing to keep per key: no loop
-                    lane.durable += len(acks)
-                    lane.inflight = {}
-                    outcomes.append((lane, acks, None))
-                    continue
-                # without those that close gave up on
-                known = [ack for ack in acks if lane.inflight.pop(ack.key, None) is not None]
-                for ack in known:
-                    if error is None:
-                        self._account_durable(lane, ack)
-                    else:
-                        self._account_failed(lane, ack, error)
-                outcomes.append((lane, known, error))
+            outcomes: list[Outcome] = [
+                (lane, lane.settle(acks, error), error) for lane, acks, error in written
+            ]
             ticket = self.deliveries.ticket()
         self.deliveries.deliver(outcomes, ticket)
-
-    def _account_durable(self, lane: Lane, ack: Ack) -> None:
-        lane.durable += 1
-        if ack.entry is not None:
-            lane.live.cleaned(ack.key, ack.entry, ack.generation)
-        if lane.blind:
-            lane.blind.discard(ack.key)
-        if lane.unreported:
-            lane.unreported.pop(ack.key, None)
-
-    def _account_failed(self, lane: Lane, ack: Ack, error: BaseException) -> None:
-        lane.failed += 1
-        self._remember(lane, ack.key, error)
-        if ack.entry is not None:
-            lane.live.failed(ack.key, ack.entry)
 
     # -- barriers and the end --------------------------------------------------------------------
 
     def barrier(self, lanes: Iterable[Lane], timeout_s: float | None) -> int:
         """Wait for everything submitted before, and its callbacks; how many saves are still pending."""
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self.deliveries.forbid_in_callback()
         with self.lock:
             acks = [a for lane in lanes for a in (*lane.queued.values(), *lane.inflight.values())]
-        for index, ack in enumerate(acks):
-            if not ack.wait(_remaining(deadline_s)):
-                return sum(not late.done() for late in acks[index:])
-        self.deliveries.wait(_remaining(deadline_s))
-        return 0
+        return self.deliveries.wait_for(acks, timeout_s)
 
     def require_open(self) -> None:
         """Raise once the keeper is closing; the caller holds the lock."""
@@ -420,10 +374,7 @@ class SaveQueue:
     def report_failures(self, lanes: Iterable[Lane]) -> list[BaseException]:
         """The errors of keys whose newest save failed, each reported once."""
         with self.lock:
-            failures = [error for lane in lanes for error in lane.unreported.values()]
-            for lane in lanes:
-                lane.unreported.clear()
-        return failures
+            return [error for lane in lanes for error in lane.take_unreported()]
 
     def refuse_more(self) -> None:
         """From now on every save is refused, also those that wait for room."""
@@ -439,19 +390,9 @@ class SaveQueue:
 
     def abandon(self, lanes: Iterable[Lane], error: CkptError) -> None:
         """Fail everything that is still pending; what the writer reports of it later is ignored."""
-        outcomes: list[Outcome] = []
         with self.lock:
-            for lane in lanes:
-                pending = [*lane.queued.values(), *lane.inflight.values()]
-                for ack in pending:
-                    self._account_failed(lane, ack, error)
-                outcomes.append((lane, pending, error))
-                lane.queued, lane.inflight = {}, {}
+            outcomes: list[Outcome] = [(lane, lane.give_up(error), error) for lane in lanes]
             self._active.clear()
             self.depth = 0
             ticket = self.deliveries.ticket()
         self.deliveries.deliver(outcomes, ticket)
-
-
-def _remaining(deadline_s: float | None) -> float | None:
-    return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())

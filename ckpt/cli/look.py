@@ -11,7 +11,7 @@ import click
 
 from ckpt.backend import Backend
 from ckpt.cli.show import jsonable, key_parameter, print_json, print_table, shown, shown_name
-from ckpt.cli.spark_stores import Listed, listing, rows
+from ckpt.cli.spark_stores import Listed, listing, rows, state_keys
 from ckpt.cli.stores import address_parameter, require_namespace
 from ckpt.envelope import FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
 from ckpt.errors import ConfigError, shown_key
@@ -147,18 +147,27 @@ def versions(address: str, namespace: str, as_json: bool) -> None:
 @click.argument("address", callback=address_parameter)
 @json_option
 def stats(address: str, as_json: bool) -> None:
-    """Show the size of a store and of each namespace."""
+    """Show the size of a store and of each namespace.
+
+    The keys of a Spark store are those that Spark counts, as `ckpt ls` shows them.
+    """
     with open_to_read(address) as backend:
         found = backend.stats()
+        in_spark = {
+            row.name: keys
+            for row in found.namespaces
+            if StoreName.parse(row.name) is not None and (keys := state_keys(backend, [row.name])) is not None
+        }
     if as_json:
         rows = [
             {
                 "namespace": row.name,
-                "keys": row.keys,
+                "keys": in_spark.get(row.name, row.keys),
                 "versioned": row.versioned,
                 "tip": row.tip,
                 "commits": row.commits,
             }
+            | ({"stored_rows": row.keys} if row.name in in_spark else {})
             for row in found.namespaces
         ]
         document: dict[str, Any] = {"address": found.address, "stored_bytes": found.stored_bytes}
@@ -167,10 +176,18 @@ def stats(address: str, as_json: bool) -> None:
     print_table(
         ["namespace", "keys", "tip", "commits"],
         [
-            (shown_name(row.name), row.keys, row.tip if row.versioned else "plain", row.commits)
+            (
+                shown_name(row.name),
+                in_spark.get(row.name, row.keys),
+                row.tip if row.versioned else "plain",
+                row.commits,
+            )
             for row in found.namespaces
         ],
     )
+    if in_spark:
+        stored = sum(row.keys for row in found.namespaces if row.name in in_spark)
+        click.echo(f"stored rows of Spark stores: {stored:,} (keys, and what is kept about them)")
     click.echo(f"stored bytes: {found.stored_bytes:,}")
     for name, detail in found.details.items():
         click.echo(

@@ -1,9 +1,9 @@
-"""How `ls` and `cat` show the stores of Spark queries: by query and operator, and rows by their schema."""
+"""How `ls`, `cat` and `stats` show the stores of Spark queries: by query, operator and schema."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -93,6 +93,17 @@ def listing(backend: Backend, names: list[str], *, long: bool) -> Iterator[Liste
             yield _described(backend, name, listed, store)
 
 
+def state_keys(backend: Backend, members: Sequence[str]) -> int | None:
+    """How many keys these partitions of one store have, as Spark counts them; None if one does not say."""
+    live = [read_live_keys(backend, Place(member)) for member in members]
+    if None in live:
+        return None
+    internal: set[int] = set()
+    if any(len(counts) > 1 for counts in live if counts):
+        internal = {f.id for f in read_families(backend, Place(members[0])).values() if f.internal}
+    return sum(n for counts in live if counts for id_, n in counts.items() if id_ not in internal)
+
+
 def rows(backend: Backend, places: list[Place], *, family: str | None, key: str | None) -> Iterator[Row]:
     """The decoded rows of some stores: of one family or all, with this key or all.
 
@@ -160,22 +171,14 @@ def _asked(text: str, names: list[str]) -> dict[str, Any]:
 
 def _described(backend: Backend, name: str, members: list[str], store: str | None = None) -> Listed:
     """A line about some partitions of one store."""
-    first = Place(members[0])
-    live = [read_live_keys(backend, Place(member)) for member in members]
-    keys = None
-    if None not in live:
-        internal: set[int] = set()
-        if any(len(counts) > 1 for counts in live if counts):
-            internal = {f.id for f in read_families(backend, first).values() if f.internal}
-        keys = sum(n for counts in live if counts for id_, n in counts.items() if id_ not in internal)
-    origin = read_origin(backend, first)
+    origin = read_origin(backend, Place(members[0]))
     return Listed(
         name,
         True,
         store,
         None if store is None else len(members),
         newest_of_all(backend, members),
-        keys,
+        state_keys(backend, members),
         origin.checkpoint if origin is not None else None,
     )
 

@@ -31,7 +31,7 @@ class CassandraServer(JavaServer):
 
     kind: ClassVar[str] = "cassandra"
     roles: ClassVar[tuple[str, ...]] = ("cassandra",)
-    port_names: ClassVar[tuple[str, ...]] = ("port", "storage", "ssl_storage")
+    port_names: tuple[str, ...] = ("port", "storage", "ssl_storage")
     start_timeout_s: ClassVar[float] = 300.0
     stop_grace_s: ClassVar[float] = 20.0
     least_java: ClassVar[int] = 11

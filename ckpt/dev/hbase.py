@@ -31,7 +31,7 @@ class HBaseServer(JavaServer):
 
     kind: ClassVar[str] = "hbase"
     roles: ClassVar[tuple[str, ...]] = ("master", "thrift")
-    port_names: ClassVar[tuple[str, ...]] = ("thrift", "master", "regionserver", "zookeeper")
+    port_names: tuple[str, ...] = ("thrift", "master", "regionserver", "zookeeper")
     start_timeout_s: ClassVar[float] = 300.0
     stop_grace_s: ClassVar[float] = 15.0
     least_java: ClassVar[int] = 11

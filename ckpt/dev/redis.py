@@ -60,11 +60,18 @@ class RedisServer(_RedisProgram):
         super().__init__(folder)
         self._appendfsync, self._maxmemory, self._users = appendfsync, maxmemory, tuple(users)
         self._tls, self._replica_of, self._config = tls, replica_of, dict(config or {})
+        if self._config.get("cluster-enabled") == "yes":
+            self.port_names = ("port", "bus")
 
     @property
     def address(self) -> str:
         """`redis://…/0`, or `rediss://…/0` with TLS."""
         return f"redis{'s' if self._tls else ''}://{self.host}:{self.port}/0"
+
+    @property
+    def bus_port(self) -> int:
+        """Where other nodes of a cluster talk to it; only a node of a cluster has it."""
+        return self._port("bus")
 
     def _files(self) -> Mapping[str, str]:
         os.makedirs(self._path(_DATA), mode=0o700, exist_ok=True)
@@ -90,6 +97,9 @@ class RedisServer(_RedisProgram):
                 "tls-auth-clients": "no",
                 "tls-replication": "yes",
             }
+        if "bus" in self.port_names:
+            # Redis would take the port 10,000 above the other, which any client may have by then.
+            directives["cluster-port"] = str(self.bus_port)
         if self._replica_of is not None:
             directives["replicaof"] = f"{self._replica_of.host} {self._replica_of.port}"
         files = {"redis.conf": _lines({**directives, **self._config})}

@@ -41,7 +41,7 @@ class Server(abc.ABC):
 
     kind: ClassVar[str]
     roles: ClassVar[tuple[str, ...]]
-    port_names: ClassVar[tuple[str, ...]] = ("port",)
+    port_names: tuple[str, ...] = ("port",)
     start_timeout_s: ClassVar[float] = 60.0
     stop_grace_s: ClassVar[float] = 10.0
 

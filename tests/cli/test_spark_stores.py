@@ -1,4 +1,4 @@
-"""`ls` and `cat` on the stores of a Spark query: by query and operator, decoded with their schema."""
+"""`ls`, `cat` and `stats` on the stores of a Spark query: by query and operator, decoded by schema."""
 
 from __future__ import annotations
 
@@ -196,6 +196,34 @@ class TestCat:
     def test_all_states_of_a_plain_namespace(self, run_json: Callable[..., list[Any]], store: str) -> None:
         rows = sorted(run_json("cat", store, "words"), key=str)
         assert rows == [{"key": "be", "state": {"count": 2}}, {"key": "or", "state": {"count": 1}}]
+
+
+class TestStats:
+    def test_keys_are_those_of_ls(self, run: Run, run_json: Callable[..., list[Any]], query: str) -> None:
+        listed = {line["namespace"]: line.get("keys") for line in run_json("ls", query, "--long")}
+        [found] = run_json("stats", query)
+        keys = {row["namespace"]: row["keys"] for row in found["namespaces"]}
+        assert keys == {**listed, "words": 1}
+        shown = [line.split()[:2] for line in run("stats", query).stdout.splitlines()]
+        assert [[name, str(count)] for name, count in keys.items()] == shown[1:5]
+
+    def test_what_else_is_stored_is_told_beside(
+        self, run: Run, run_json: Callable[..., list[Any]], query: str
+    ) -> None:
+        stored = {
+            row["namespace"]: row.get("stored_rows") for row in run_json("stats", query)[0]["namespaces"]
+        }
+        several = f"spark/{QUERY}/1/0/default"
+        assert stored == {f"{STORE}/0/default": 5, f"{STORE}/1/default": 4, several: 9, "words": None}
+        assert "stored rows of Spark stores: 18 (" in run("stats", query).stdout
+
+    def test_a_store_that_says_nothing_about_itself(
+        self, run_json: Callable[..., list[Any]], address: str
+    ) -> None:
+        with ckpt.open_backend(address) as backend:
+            backend.commit("spark/old/0/0/default", 1, counts(be=1, to=2))
+        [row] = run_json("stats", address)[0]["namespaces"]
+        assert (row["keys"], row.get("stored_rows")) == (2, None)
 
 
 class TestDrop:

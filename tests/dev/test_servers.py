@@ -75,6 +75,15 @@ def test_a_port_that_another_has_taken_meanwhile(private_server: Start) -> None:
         redis.start()
 
 
+def test_nodes_of_a_cluster_talk_on_a_port_of_their_own(private_server: Start) -> None:
+    server = private_server("redis", config={"cluster-enabled": "yes"})
+    server.stop()
+    with socket.socket() as other:
+        other.bind((server.host, server.port + 10_000))  # which Redis would have taken
+        other.listen(1)
+        assert server.start().running
+
+
 def test_dead_at_its_start_it_says_why(private_server: Start, tmp_path: Path) -> None:
     with pytest.raises(BackendUnavailableError) as raised:
         private_server("redis", config={"no-such-directive": "1"})

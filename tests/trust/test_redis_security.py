@@ -239,7 +239,7 @@ def test_a_cluster_is_asked_again_who_is_responsible(private_server: Start) -> N
     with redis.Redis(port=one.port) as first, redis.Redis(port=two.port) as second:
         first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
         second.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
-        first.execute_command("CLUSTER", "MEET", two.host, two.port)
+        first.execute_command("CLUSTER", "MEET", two.host, two.port, two.bus_port)
         # Between two that have just met it takes a moment until each knows the slots of the other.
         address = f"redis://{one.host}:{one.port}/0?cluster=true"
         with ckpt.open_backend(address, retry_s=60) as backend:
