@@ -5,13 +5,17 @@
    mapped, another key with the same hash) goes back to the caller, whose Python takes a closer look and
    finds the words for it. Formats are drawn in frame.py and runs.py.
 
-   The interpreter's lock is held throughout: whatever a caller passes stays as it is until the answer. */
+   The interpreter's lock is given up only while a segment is fetched. Nothing that is borrowed from what a caller
+   passed, and that others may change, is used after that. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the formats are little endian, and so must the machine be"
@@ -123,6 +127,19 @@ static uint64_t hash_up_to_240(const unsigned char *p, size_t len, uint64_t seed
     return avalanche(sum + mix16(p + len - 16, SECRET + 136 - 17, seed));
 }
 
+#ifdef __SSE2__
+static inline void add_stripe(uint64_t *sums, const unsigned char *p, const unsigned char *secret)
+{
+    for (int i = 0; i < STRIPE; i += 16) {
+        __m128i word = _mm_loadu_si128((const __m128i *)(p + i));
+        __m128i keyed = _mm_xor_si128(word, _mm_loadu_si128((const __m128i *)(secret + i)));
+        __m128i product = _mm_mul_epu32(keyed, _mm_srli_epi64(keyed, 32));
+        __m128i swapped = _mm_shuffle_epi32(word, _MM_SHUFFLE(1, 0, 3, 2));
+        __m128i *sum = (__m128i *)((unsigned char *)sums + i);
+        _mm_storeu_si128(sum, _mm_add_epi64(_mm_loadu_si128(sum), _mm_add_epi64(product, swapped)));
+    }
+}
+#else
 static inline void add_stripe(uint64_t *sums, const unsigned char *p, const unsigned char *secret)
 {
     for (int i = 0; i < 8; i++) {
@@ -131,6 +148,7 @@ static inline void add_stripe(uint64_t *sums, const unsigned char *p, const unsi
         sums[i] += (keyed & 0xFFFFFFFFu) * (keyed >> 32);
     }
 }
+#endif
 
 static uint64_t hash_long(const unsigned char *p, size_t len, uint64_t seed)
 {
@@ -217,6 +235,7 @@ static enum found value_in_frame(const unsigned char *segment, size_t size, uint
 /* -- runs --------------------------------------------------------------------------------------- */
 
 #define RUN_HEADER 32
+#define RUN_FORMAT 1
 #define ROW 24
 #define CHUNK 2048
 
@@ -230,31 +249,50 @@ typedef struct {
 static PyTypeObject *entries_type;
 static PyObject *buffer_name, *seed_name, *sorted_name;
 
+/* Whether these bytes are a run of the format that is read here, with an intact head. */
+static int has_intact_head(const unsigned char *run, uint64_t size)
+{
+    if (size < RUN_HEADER || memcmp(run, "CKPTRUN1", 8) != 0 || u32_at(run + 8) != RUN_FORMAT) return 0;
+    uint64_t namespaces = u32_at(run + 12), entries = u64_at(run + 16), chunks = u64_at(run + 24);
+    if (entries > size || chunks != (entries + CHUNK - 1) / CHUNK) return 0;
+    uint64_t head = RUN_HEADER + ROW * namespaces + 16 * chunks;
+    return size == head + 8 + 16 * entries && xxh3_64(run, head, 0) == u64_at(run + head);
+}
+
 static int entries_init(Entries *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *run, *verified;
-    unsigned long long namespaces, entries;
+    PyObject *run;
     if (kwargs && PyDict_Size(kwargs)) {
         PyErr_SetString(PyExc_TypeError, "Entries takes no keyword arguments");
         return -1;
     }
-    if (!PyArg_ParseTuple(args, "OKKO", &run, &namespaces, &entries, &verified)) return -1;
+    if (!PyArg_ParseTuple(args, "O", &run)) return -1;
     if (self->run.obj) {
         PyErr_SetString(PyExc_TypeError, "Entries cannot be made twice");
         return -1;
     }
     if (PyObject_GetBuffer(run, &self->run, PyBUF_SIMPLE) < 0) return -1;
-    if (PyObject_GetBuffer(verified, &self->verified, PyBUF_WRITABLE) < 0) return -1;
-    self->namespaces = namespaces;
-    self->entries = entries;
-    self->chunks = (entries + CHUNK - 1) / CHUNK;
-    uint64_t size = (uint64_t)self->run.len;
-    if (namespaces > size || entries > size || (uint64_t)self->verified.len != self->chunks ||
-        size != RUN_HEADER + ROW * namespaces + 16 * self->chunks + 8 + 16 * entries) {
-        PyErr_SetString(PyExc_ValueError, "the run has another length");
+    const unsigned char *bytes = self->run.buf;
+    if (!has_intact_head(bytes, (uint64_t)self->run.len)) {
+        PyErr_SetString(PyExc_ValueError, "not an intact run of a known format");
         return -1;
     }
-    return 0;
+    self->namespaces = u32_at(bytes + 12);
+    self->entries = u64_at(bytes + 16);
+    self->chunks = u64_at(bytes + 24);
+    PyObject *verified = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)self->chunks);
+    if (!verified) return -1;
+    memset(PyByteArray_AsString(verified), 0, self->chunks);
+    int failed = PyObject_GetBuffer(verified, &self->verified, PyBUF_WRITABLE) < 0;
+    Py_DECREF(verified);
+    return failed ? -1 : 0;
+}
+
+/* The buffer holds the array, and being held, the array keeps its length. */
+static PyObject *entries_verified(Entries *self, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(self->verified.obj);
 }
 
 static void entries_dealloc(Entries *self)
@@ -324,17 +362,31 @@ static int bounds_of(const Entries *self, const Columns *columns, uint64_t names
 /* Of the log, at one instant: what a reader needs to find plain values in it. */
 typedef struct {
     uint64_t namespace, seed;
-    PyObject *tables, *runs, *live, *segments;
+    PyObject *tables, *runs, *live, *segments, *fetch;
 } View;
+
+/* A live segment: one that was read from lately, or one that is fetched; NULL with or without an error. */
+static PyObject *segment_of(const View *view, uint64_t location)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(location >> SEGMENT_SHIFT);
+    if (!number) return NULL;
+    int lives = PySet_Contains(view->live, number);
+    PyObject *segment = lives > 0 ? PyDict_GetItemWithError(view->segments, number) : NULL;
+    if (segment) {
+        Py_INCREF(segment);
+    } else if (lives > 0 && !PyErr_Occurred()) {
+        segment = PyObject_CallFunctionObjArgs(view->fetch, number, NULL);
+        /* Who takes a closer look will find the same error, and the words that go with the key. */
+        if (!segment && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+    }
+    Py_DECREF(number);
+    return segment;
+}
 
 static enum found value_at(const View *view, uint64_t location, const unsigned char *key, size_t key_len,
                            PyObject **value)
 {
-    PyObject *number = PyLong_FromUnsignedLongLong(location >> SEGMENT_SHIFT);
-    if (!number) return FAILED;
-    int lives = PySet_Contains(view->live, number);
-    PyObject *segment = lives > 0 ? PyDict_GetItemWithError(view->segments, number) : NULL;
-    Py_DECREF(number);
+    PyObject *segment = segment_of(view, location);
     if (!segment) return PyErr_Occurred() ? FAILED : LOOK_CLOSER;
     enum found answer = FAILED;
     Py_buffer memory;
@@ -347,6 +399,7 @@ static enum found value_at(const View *view, uint64_t location, const unsigned c
     }
     Py_XDECREF(buffer);
     Py_XDECREF(seed);
+    Py_DECREF(segment);
     return answer;
 }
 
@@ -397,27 +450,28 @@ static enum found look_up(const View *view, PyObject *key, PyObject **value)
 }
 
 PyDoc_STRVAR(get_each_doc,
-"get_each(keys, namespace, seed, tables, runs, live, segments, answer)\n--\n\n"
+"get_each(keys, namespace, seed, tables, runs, live, segments, fetch, answer)\n--\n\n"
 "Put the values of plain keys into `answer`; the keys that need a closer look.");
 
 static PyObject *get_each(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count != 8 || !PyList_Check(args[0]) || !PyList_Check(args[3]) || !PyTuple_Check(args[4]) ||
-        !PyFrozenSet_Check(args[5]) || !PyDict_Check(args[6]) || !PyDict_Check(args[7])) {
-        PyErr_SetString(PyExc_TypeError, "get_each(list, int, int, list, tuple, frozenset, dict, dict)");
+    if (count != 9 || !PyList_Check(args[0]) || !PyList_Check(args[3]) || !PyTuple_Check(args[4]) ||
+        !PyFrozenSet_Check(args[5]) || !PyDict_Check(args[6]) || !PyCallable_Check(args[7]) || !PyDict_Check(args[8])) {
+        PyErr_SetString(PyExc_TypeError, "get_each(list, int, int, list, tuple, frozenset, dict, callable, dict)");
         return NULL;
     }
     View view = {
-        PyLong_AsUnsignedLongLong(args[1]), PyLong_AsUnsignedLongLong(args[2]), args[3], args[4], args[5], args[6],
+        PyLong_AsUnsignedLongLong(args[1]), PyLong_AsUnsignedLongLong(args[2]),
+        args[3], args[4], args[5], args[6], args[7],
     };
     if (PyErr_Occurred()) return NULL;
     PyObject *rest = PyList_New(0);
     for (Py_ssize_t i = 0; rest && i < PyList_Size(args[0]); i++) {
-        PyObject *key = PyList_GetItem(args[0], i), *value = NULL;
+        PyObject *key = PyList_GetItem(args[0], i), *value = NULL; /* the list is the caller's alone */
         int failed = 0;
         switch (look_up(&view, key, &value)) {
-        case VALUE: failed = PyDict_SetItem(args[7], key, value) < 0; break;
+        case VALUE: failed = PyDict_SetItem(args[8], key, value) < 0; break;
         case DELETED:
         case ABSENT: break;
         case LOOK_CLOSER: failed = PyList_Append(rest, key) < 0; break;
@@ -484,12 +538,18 @@ static PyObject *hash_pieces(PyObject *module, PyObject *const *args, Py_ssize_t
 /* -- the module --------------------------------------------------------------------------------- */
 
 /* Rises with every change of what native.py calls, so that it leaves one alone that was compiled before. */
-#define INTERFACE 1
+#define INTERFACE 2
+
+static PyGetSetDef entries_getset[] = {
+    {"verified", (getter)entries_verified, NULL, "A byte for each chunk: whether its checksum was compared.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
 
 static PyType_Slot entries_slots[] = {
-    {Py_tp_doc, "Entries(run, namespaces, entries, verified)\n--\n\nThe sorted columns of an index run."},
+    {Py_tp_doc, "Entries(run)\n--\n\nThe sorted columns of an index run whose head is intact, else ValueError."},
     {Py_tp_init, entries_init},
     {Py_tp_dealloc, entries_dealloc},
+    {Py_tp_getset, entries_getset},
     {0, NULL},
 };
 

@@ -19,15 +19,22 @@ if TYPE_CHECKING:
     from ckpt_backends.log.runs import Run
     from ckpt_backends.log.segment import Segment
 
-_INTERFACE = 1
+_INTERFACE = 2
 """What this module expects; one that was compiled before `native.c` changed in that respect is not used."""
+
+
+class Entries(Protocol):
+    """The columns of a run for compiled lookups."""
+
+    verified: bytearray
+    """A byte for each chunk: whether its checksum was compared."""
 
 
 class Native(Protocol):
     """What `native.c` offers."""
 
-    Entries: Callable[[memoryview, int, int, bytearray], object]
-    """The columns of a run: its bytes, how many namespaces and entries it has, which chunks are verified."""
+    Entries: Callable[[memoryview], Entries]
+    """The columns of a run with an intact head, or ValueError."""
 
     def get_each(
         self,
@@ -38,12 +45,14 @@ class Native(Protocol):
         runs: tuple[Run, ...],
         live: frozenset[int],
         segments: dict[int, Segment],
+        fetch: Callable[[int], Segment],
         answer: dict[bytes, bytes],
         /,
     ) -> list[bytes]:
         """Put the values of plain keys into `answer`; the keys that need a closer look.
 
-        A key that is in neither has no value. `tables` are searched before `runs`, and these in order.
+        A key that is in neither has no value. `tables` are searched before `runs`, and these in order. What
+        is live and not among the segments is fetched.
         """
 
     def hash_pieces(

@@ -55,6 +55,8 @@ class EngineReader(Backend):
         self._engine = engine
         self._maintenance = maintenance
         self._closed = False
+        self._has_company = not engine.storage.alone
+        """Others may write, so whoever asks looks for that first."""
         self.address = engine.storage.address
 
     def _now_ms(self) -> int:
@@ -73,8 +75,9 @@ class EngineReader(Backend):
         wanted = check_keys(keys)
         if len(wanted) > 1:
             wanted = list(dict.fromkeys(wanted))
-        check_namespace(namespace)
-        return self._read(lambda: self._get_many(namespace, wanted, version, commit_id), namespace)
+        if type(namespace) is not str or namespace not in self._engine.catalog.by_name:
+            check_namespace(namespace)
+        return self._read(self._get_many, namespace, wanted, version, commit_id, of=namespace)
 
     def _get_many(
         self, namespace: str, keys: list[bytes], version: int | None, commit_id: str | None
@@ -93,7 +96,15 @@ class EngineReader(Backend):
                 index, records = engine.index, engine.records
                 tables = index.recent_tables(state.id)  # before the runs, see `locate`
                 keys = native.get_each(
-                    keys, state.id, index.seed, tables, index.runs, live.numbers, records.near, answer
+                    keys,
+                    state.id,
+                    index.seed,
+                    tables,
+                    index.runs,
+                    live.numbers,
+                    records.near,
+                    records.fetch,
+                    answer,
                 )
                 if not keys:
                     return answer
@@ -134,7 +145,7 @@ class EngineReader(Backend):
         check_namespace(namespace)
         check_prefix(prefix)
         try:
-            locations, segments = self._read(lambda: self._pinned(namespace, version, commit_id), namespace)
+            locations, segments = self._read(self._pinned, namespace, version, commit_id, of=namespace)
         except CorruptRecordError as error:
             raise _named(error, namespace) from error
         return self._scan(namespace, locations, prefix, segments)
@@ -150,7 +161,7 @@ class EngineReader(Backend):
         """The rows of `scan`, with all its guarantees, in blocks of at most that many bytes or of one row."""
         check_namespace(namespace)
         try:
-            locations, segments = self._read(lambda: self._pinned(namespace, version, commit_id), namespace)
+            locations, segments = self._read(self._pinned, namespace, version, commit_id, of=namespace)
         except CorruptRecordError as error:
             raise _named(error, namespace) from error
         return pack(self._scan_frames(namespace, locations, segments), block_bytes)
@@ -332,12 +343,13 @@ class EngineReader(Backend):
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def _read(self, question: Callable[[], Answer], namespace: str | None = None) -> Answer:
+    def _read(self, question: Callable[..., Answer], *about: object, of: str | None = None) -> Answer:
         """Ask the log as it is now; with a damaged index rebuild it and ask again."""
         if self._closed:
             require_open(self._closed, self.address)
         engine = self._engine
-        self._look(namespace)
+        if self._has_company:
+            self._look(of)
         tried_again = False
         while True:
             turn, live = engine.turn, engine.live
@@ -345,7 +357,7 @@ class EngineReader(Backend):
                 with engine.lock:  # another thread is replacing what we are about to look at
                     continue
             try:
-                answer = question()
+                answer = question(*about)
             except Exception as error:
                 if engine.turn != turn:
                     continue
@@ -359,8 +371,7 @@ class EngineReader(Backend):
     def _look(self, namespace: str | None) -> None:
         """See what others have written; `namespace` is the one that is asked about, None is all."""
         del namespace
-        if self._engine.storage.read_only:
-            self._engine.refresh()
+        self._engine.refresh()
 
     def _can_ask_again(self, error: Exception, live: Live) -> bool:
         """Mend or look up what a question stumbled over; False if that changes nothing."""

@@ -43,17 +43,24 @@ class Records:
     def frame(self, location: int) -> Frame:
         """The frame that holds the record, its header verified."""
         # The dicts are replaced when a segment is forgotten: a frame that is found meanwhile is not kept.
-        frames, near = self._frames, self.near
+        frames = self._frames
         frame = frames.get(location >> RECORD_BITS)
         if frame is None:
-            segment = self.segment(location >> SEGMENT_SHIFT)
-            frame = self._read(location, segment)
-            if len(frames) >= _CACHED_FRAMES or len(near) >= _NEAR_SEGMENTS:
+            frame = self._read(location, self.fetch(location >> SEGMENT_SHIFT))
+            if len(frames) >= _CACHED_FRAMES:
                 frames.clear()
-                near.clear()
             frames[location >> RECORD_BITS] = frame
-            near[segment.number] = segment
         return frame
+
+    def fetch(self, number: int) -> Segment:
+        """A segment that is near from now on."""
+        near = self.near
+        segment = self.segment(number)
+        if len(near) >= _NEAR_SEGMENTS:
+            near.clear()
+            self._frames.clear()  # they hold their segments, too
+        near[number] = segment
+        return segment
 
     def holds(self, location: int, key: bytes) -> Frame | None:
         """The frame if the record there has this key; None if it has another one with the same hash."""

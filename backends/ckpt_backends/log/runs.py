@@ -22,6 +22,7 @@ offset size
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -32,7 +33,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from ckpt_backends.log.frame import ALIGN, stream_hash
-from ckpt_backends.log.native import native
+from ckpt_backends.log.native import Entries, native
 
 U64 = npt.NDArray[np.uint64]
 
@@ -128,42 +129,86 @@ class Run:
 
     def __init__(self, name: str, buffer: memoryview) -> None:
         self.name = name
-        if len(buffer) < _HEADER.size:
-            raise IndexDamagedError(f"{name} is too short")
-        magic, version, namespaces, total, chunks = _HEADER.unpack_from(buffer)
-        if magic != MAGIC or version != FORMAT:
-            raise IndexDamagedError(f"{name} is not an index run of format {FORMAT}")
-        head_bytes = _HEADER.size + 24 * namespaces + 16 * chunks
-        columns = head_bytes + 8
-        if chunks != -(-total // _CHUNK) or len(buffer) != columns + 16 * total:
-            raise IndexDamagedError(f"{name} has the wrong length")
-        if xxh3_64_intdigest(buffer[:head_bytes]) != int.from_bytes(buffer[head_bytes:columns], "little"):
-            raise IndexDamagedError(f"{name}: its directory does not match its checksum")
-        fences_at = _HEADER.size + 24 * namespaces
-        rows = _ROW.iter_unpack(buffer[_HEADER.size : fences_at])
-        self.directory: dict[int, tuple[int, int]] = {ns: (start, start + n) for ns, start, n in rows}
-        # Views, and no arrays: for single lookups they cost a tenth of numpy's fixed costs.
-        words = buffer[fences_at:].cast("Q")
-        self._fences: Sequence[int] = words[:chunks]
-        self._checks = words[chunks : 2 * chunks]
-        self._hash_view = words[2 * chunks + 1 : 2 * chunks + 1 + total]
-        self._location_view = words[2 * chunks + 1 + total :]
-        self._verified = bytearray(chunks)
-        self.sorted = native and native.Entries(buffer, namespaces, total, self._verified)
-        """The same columns for compiled lookups."""
-        self._unverified = chunks
-        self._columns_at = columns
         self._buffer = buffer
-        self.entries = total
         self.file_bytes = len(buffer)
+        self.sorted: Entries | None = None
+        """The same columns for compiled lookups."""
+        if native is not None:
+            with contextlib.suppress(ValueError):
+                self.sorted = native.Entries(buffer)
+        if self.sorted is None:
+            self._check_head()
+
+    def _check_head(self) -> None:
+        if len(self._buffer) < _HEADER.size:
+            raise IndexDamagedError(f"{self.name} is too short")
+        magic, version, _, total, chunks = _HEADER.unpack_from(self._buffer)
+        if magic != MAGIC or version != FORMAT:
+            raise IndexDamagedError(f"{self.name} is not an index run of format {FORMAT}")
+        head_bytes = self._fences_at + 16 * chunks
+        if chunks != -(-total // _CHUNK) or len(self._buffer) != head_bytes + 8 + 16 * total:
+            raise IndexDamagedError(f"{self.name} has the wrong length")
+        check = int.from_bytes(self._buffer[head_bytes : head_bytes + 8], "little")
+        if xxh3_64_intdigest(self._buffer[:head_bytes]) != check:
+            raise IndexDamagedError(f"{self.name}: its directory does not match its checksum")
+
+    # What compiled lookups do without is taken from the head when somebody asks.
+
+    @cached_property
+    def entries(self) -> int:
+        """How many there are."""
+        total: int = _HEADER.unpack_from(self._buffer)[3]
+        return total
+
+    @cached_property
+    def _fences_at(self) -> int:
+        namespaces: int = _HEADER.unpack_from(self._buffer)[2]
+        return _HEADER.size + _ROW.size * namespaces
+
+    @cached_property
+    def directory(self) -> dict[int, tuple[int, int]]:
+        """Namespace to where its entries begin and end."""
+        rows = _ROW.iter_unpack(self._buffer[_HEADER.size : self._fences_at])
+        return {namespace: (start, start + count) for namespace, start, count in rows}
+
+    @cached_property
+    def _verified(self) -> bytearray:
+        """A byte for each chunk, shared with the compiled lookups."""
+        return bytearray(-(-self.entries // _CHUNK)) if self.sorted is None else self.sorted.verified
+
+    # Views, and no arrays: for single lookups they cost a tenth of numpy's fixed costs.
+
+    @cached_property
+    def _fences(self) -> Sequence[int]:
+        return self._view(self._fences_at, len(self._verified))
+
+    @cached_property
+    def _checks(self) -> memoryview:
+        chunks = len(self._verified)
+        return self._view(self._fences_at + 8 * chunks, chunks)
+
+    @cached_property
+    def _hashes_at(self) -> int:
+        return self._fences_at + 16 * len(self._verified) + 8
+
+    @cached_property
+    def _hash_view(self) -> memoryview:
+        return self._view(self._hashes_at, self.entries)
+
+    @cached_property
+    def _location_view(self) -> memoryview:
+        return self._view(self._hashes_at + 8 * self.entries, self.entries)
+
+    def _view(self, start: int, count: int) -> memoryview:
+        return self._buffer[start : start + 8 * count].cast("Q")
 
     @cached_property
     def _hashes(self) -> U64:
-        return np.frombuffer(self._buffer, "<u8", self.entries, self._columns_at)
+        return np.frombuffer(self._buffer, "<u8", self.entries, self._hashes_at)
 
     @cached_property
     def _locations(self) -> U64:
-        return np.frombuffer(self._buffer, "<u8", self.entries, self._columns_at + 8 * self.entries)
+        return np.frombuffer(self._buffer, "<u8", self.entries, self._hashes_at + 8 * self.entries)
 
     def slice(self, namespace: int) -> tuple[U64, U64]:
         """All hashes and locations of a namespace, verified."""
@@ -221,11 +266,12 @@ class Run:
 
     def is_worth_batching(self, queries: int) -> bool:
         """True if looking up that many keys at once is cheaper than one by one."""
-        return queries > 16 and (not self._unverified or queries * 4 > len(self._verified))
+        verified = self._verified
+        return queries > 16 and (queries * 4 > len(verified) or 0 not in verified)
 
     def _verify(self, first: int, last: int) -> None:
         verified = self._verified
-        chunk = verified.find(0, first, last) if self._unverified else -1
+        chunk = verified.find(0, first, last)
         while chunk >= 0:
             start, end = chunk * _CHUNK, (chunk + 1) * _CHUNK
             pieces = (self._hash_view[start:end], self._location_view[start:end])
@@ -233,6 +279,5 @@ class Run:
                 raise IndexDamagedError(f"{self.name}: chunk {chunk} does not match its checksum")
             verified[chunk] = 1
             chunk = verified.find(0, chunk + 1, last)
-        self._unverified = verified.count(0)
-        if isinstance(self._fences, memoryview) and len(verified) - self._unverified > _FEW:
+        if isinstance(self._fences, memoryview) and verified.count(1) > _FEW:
             self._fences = self._fences.tolist()  # quicker to search, and it pays for who searches often
