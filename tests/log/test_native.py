@@ -149,6 +149,31 @@ def test_a_retired_segment_is_not_read_from(tmp_path: Path) -> None:
         assert not gone & set(log._engine.records.near)
 
 
+def test_a_segment_that_cannot_be_fetched_is_told_in_the_same_words(tmp_path: Path) -> None:
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {b"be": b"2"})
+    with LogBackend(str(tmp_path / "log")) as log:
+        [segment] = (tmp_path / "log" / "segments").glob("0*.seg")
+        segment.rename(tmp_path / "aside")
+        with pytest.raises(CkptError, match="is gone although the log needs it") as compiled:
+            log.get_many("words", [b"be"])
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(CkptError) as plain:
+            patch.setattr(reading, "native", None)
+            log.get_many("words", [b"be"])
+        assert str(compiled.value) == str(plain.value)
+        (tmp_path / "aside").rename(segment)
+        assert log.get_many("words", [b"be"]) == {b"be": b"2"}
+
+
+def test_ctrl_c_while_a_segment_is_fetched_is_heard(tmp_path: Path) -> None:
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {b"be": b"2"})
+    with LogBackend(str(tmp_path / "log")) as log, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log._storage, "segment", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            log.get_many("words", [b"be"])
+
+
 def test_locations_are_taken_apart_alike(tmp_path: Path) -> None:
     """A record far into a large segment: the widest numbers that a location has."""
     with LogBackend(str(tmp_path / "log")) as log:
