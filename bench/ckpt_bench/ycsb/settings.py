@@ -263,9 +263,10 @@ class Settings:
             raise ConfigError("dataintegrity=true needs fieldlengthdistribution=constant")
         if not all(0 <= percentile <= 100 for percentile in self.percentiles):
             raise ConfigError("hdrhistogram.percentiles lists numbers from 0 to 100, such as 50,95,99.9")
-        for name in ("hotspotdatafraction", "hotspotopnfraction"):
+        for name in ("hotspotdatafraction", "hotspotopnfraction", "exponential_frac"):
             if getattr(self, name) > 1:
-                raise ConfigError(f"property {name} is a share from 0 to 1, got {getattr(self, name):g}")
+                shown = name.replace("_", ".")
+                raise ConfigError(f"property {shown} is a share from 0 to 1, got {getattr(self, name):g}")
         if not 0 < self.exponential_percentile < 100:
             raise ConfigError("property exponential.percentile is between 0 and 100, such as 95")
         if self.migratecount and not self.migrate_to:
@@ -339,13 +340,13 @@ def settings_of(properties: Mapping[str, str], warn: Callable[[str], object]) ->
 
 
 def _require_core_workload(name: str | None) -> None:
-    if name in (None, _CORE_ELSEWHERE):
+    if name is None or (name := name.strip()) == _CORE_ELSEWHERE:
         return
     package, _, kind = name.rpartition(".")
     if kind != CORE_WORKLOAD or package not in ("", *_PACKAGES):
         raise ConfigError(
-            f"workload {name} is not one that runs here; only {_PACKAGES[0]}.{CORE_WORKLOAD} does, which "
-            f"workloads A to F are"
+            f"workload {name or 'without a name'} is not one that runs here; only "
+            f"{_PACKAGES[0]}.{CORE_WORKLOAD} does, which workloads A to F are"
         )
 
 

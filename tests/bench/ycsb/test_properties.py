@@ -136,7 +136,8 @@ def test_a_misspelt_property_is_refused_with_the_nearest(name: str, meant: str) 
 
 
 @pytest.mark.parametrize(
-    "workload", ["site.ycsb.workloads.CoreWorkload", "com.yahoo.ycsb.workloads.CoreWorkload", "core"]
+    "workload",
+    ["site.ycsb.workloads.CoreWorkload", "com.yahoo.ycsb.workloads.CoreWorkload", "core", " CoreWorkload "],
 )
 def test_the_core_workload_has_several_names(workload: str) -> None:
     assert isinstance(settings_of({"workload": workload}, pytest.fail), Settings)
@@ -186,6 +187,8 @@ def test_exporters_by_class_or_by_name(given: str, found: Exporter) -> None:
         ({"fieldlengthdistribution": "uniform", "minfieldlength": "500"}, "minfieldlength=500 is more than"),
         ({"scanproportion": "1", "minscanlength": "5", "maxscanlength": "2"}, "more than maxscanlength=2"),
         ({"hotspotopnfraction": "1.5"}, "share from 0 to 1"),
+        ({"exponential.frac": "1e300"}, "exponential.frac is a share from 0 to 1"),
+        ({"workload": ""}, "workload without a name is not one"),
         ({"exporter": "XMLExporter"}, "exporter cannot be"),
         ({"migratecount": "1"}, "migrate.to"),
         ({"safekeeper": "true", "scanproportion": "1"}, "does not scan"),
