@@ -18,6 +18,7 @@ from ckpt.cli.failures import INTERRUPTED, UNAVAILABLE, exit_code
 from ckpt.cli.show import print_json
 from ckpt.config import suggestion
 from ckpt.errors import CkptError, ConfigError
+from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.outputs import only_one, refused, require_writable, write_text
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Paper, Size
 from ckpt_bench.reproduce.papers import PAPERS
@@ -66,25 +67,27 @@ def reproduce(
     if page is not None:
         require_writable(page)
     codes: list[int] = []
-    with (
-        _new_folder(folder) as place,
-        _new_folder(nfs) if nfs else nullcontext() as on_nfs,
-        _progress(len(chosen)) as (say, step),
-    ):
-        size = Size.QUICK if quick else Size.FULL if full else Size.SMALL
-        lab = Lab(place, size, nfs=on_nfs, say=say)
-        report = Report(PAPERS[paper], lab.size.value, _machine(lab))
-        try:
-            for experiment in chosen:
-                step(experiment.name)
-                report.outcomes.append(_carried_out(experiment, lab, codes))
-        except KeyboardInterrupt:
-            codes.insert(0, INTERRUPTED)
-            report.missing += [experiment.name for experiment in chosen[len(report.outcomes) :]]
-    _present(report, as_json)
-    for fault in refused(page, lambda path: write_text(path, html(report))):
-        click.echo(f"ckpt: {fault}", err=True)
-        codes.append(UNAVAILABLE)
+    with Interrupts() as interrupts:  # one more Ctrl-C, while folders are removed, costs no results
+        with (
+            _new_folder(folder) as place,
+            _new_folder(nfs) if nfs else nullcontext() as on_nfs,
+            _progress(len(chosen)) as (say, step),
+        ):
+            size = Size.QUICK if quick else Size.FULL if full else Size.SMALL
+            lab = Lab(place, size, nfs=on_nfs, say=say)
+            report = Report(PAPERS[paper], lab.size.value, _machine(lab))
+            try:
+                with interrupts.heard():
+                    for experiment in chosen:
+                        step(experiment.name)
+                        report.outcomes.append(_carried_out(experiment, lab, codes))
+            except KeyboardInterrupt:
+                codes.insert(0, INTERRUPTED)
+                report.missing += [experiment.name for experiment in chosen[len(report.outcomes) :]]
+        _present(report, as_json)
+        for fault in refused(page, lambda path: write_text(path, html(report))):
+            click.echo(f"ckpt: {fault}", err=True)
+            codes.append(UNAVAILABLE)
     if codes:
         raise click.exceptions.Exit(codes[0])
 
