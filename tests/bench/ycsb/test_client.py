@@ -207,6 +207,7 @@ def test_every_kind_of_measurement(bench: Bench, kind: str, tmp_path: Any) -> No
         assert done.figures[name]["Total Operations"] == 1000
         assert done.figures[name]["p99"] == sorted(int(read[2]) for read in reads)[990]
         assert abs(int(reads[0][1]) / 1000 - time.time()) < 60
+        assert f"{name} count: 1000, average latency(us): " in done.err
     if "histogram" in kind.split("+"):
         found = done.figures["BucketREAD" if "+" in kind else "READ"]
         assert found["Operations"] == 1000
