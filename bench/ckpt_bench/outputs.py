@@ -1,10 +1,13 @@
-"""Files of results: tried before the work begins, so that none of it is lost to a mistyped path; charts."""
+"""Files of results: tried before the work begins, so that none of it is lost to a mistyped path; charts.
+
+What is printed goes first, and a file that cannot be written in the end costs nothing else.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ckpt.errors import ConfigError
@@ -44,6 +47,58 @@ def require_writable(path: str | os.PathLike[str]) -> None:
         ) from error
 
 
+def require_folder(path: str) -> None:
+    """Return if files can be written into this folder, which is made; otherwise say what to do."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot make the folder {path}: {reason_of(error)}; name one that you may write"
+        ) from error
+    require_writable(os.path.join(path, "chart.svg"))
+
+
+def only_one(given: Mapping[str, bool]) -> None:
+    """Return if at most one of these options is given.
+
+    Examples
+    --------
+    >>> only_one({"--json": True, "--csv": False})
+    >>> only_one({"--json": True, "--csv": True})
+    Traceback (most recent call last):
+        ...
+    ckpt.errors.ConfigError: --json and --csv exclude each other; give one of them
+    """
+    asked = [name for name, there in given.items() if there]
+    if len(asked) > 1:
+        raise ConfigError(f"{' and '.join(asked)} exclude each other; give one of them")
+
+
+def refused(path: str | None, write: Callable[[str], object]) -> list[str]:
+    """Nothing if it was written there, or nobody asked for it; else why not, which is no reason to stop.
+
+    Examples
+    --------
+    >>> refused("/dev/full", lambda path: write_text(path, "a page"))[0].partition(";")[0]
+    'cannot write /dev/full: no space left on device'
+    """
+    try:
+        if path is not None:
+            write(path)
+    except OSError as error:
+        return [
+            f"cannot write {path}: {reason_of(error)}; the results are whole: for the charts make room or "
+            f"name another place, and run again"
+        ]
+    return []
+
+
+def write_text(path: str, text: str) -> None:
+    """Write the whole file."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def reason_of(error: OSError) -> str:
     """Why the system refused, as part of a sentence.
 
@@ -59,5 +114,4 @@ def write_charts(folder: str, sections: Mapping[str, Section]) -> None:
     """Write the chart of each section to a file of its name, with `.svg` behind it, in the folder."""
     os.makedirs(folder, exist_ok=True)
     for name, section in sections.items():
-        with open(os.path.join(folder, f"{name}.svg"), "w", encoding="utf-8") as file:
-            file.write(f"{section.chart}\n")
+        write_text(os.path.join(folder, f"{name}.svg"), f"{section.chart}\n")

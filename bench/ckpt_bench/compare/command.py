@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ckpt.cli.failures import BAD_DATA, INTERRUPTED
+from ckpt.cli.failures import BAD_DATA, INTERRUPTED, UNAVAILABLE
 from ckpt.cli.show import print_json, print_table
 from ckpt_bench.compare.cases import ALL_STORES, CASES
 from ckpt_bench.compare.places import SERVER_OF, given_addresses, served
@@ -21,7 +21,7 @@ from ckpt_bench.compare.present import DIRECTION, Row, as_csv, as_page, rows_of,
 from ckpt_bench.compare.referee import FULL, QUICK, Budget, Match, Outcome, Referee, Standing
 from ckpt_bench.compare.selecting import Wish, at, matches
 from ckpt_bench.interrupts import Interrupts
-from ckpt_bench.outputs import require_writable
+from ckpt_bench.outputs import only_one, refused, require_writable, write_text
 
 _COUNT = click.IntRange(1)
 
@@ -69,6 +69,7 @@ def compare(
 
     The exit code is 1 if a store failed, and 130 after Ctrl-C; results so far are printed in both cases.
     """
+    only_one({"--json": as_json, "--csv": with_commas})
     if html is not None:
         require_writable(html)
     wish = Wish(**wishes)
@@ -93,16 +94,14 @@ def compare(
         click.echo(as_csv(rows), nl=False)
     else:
         _print_tables(run.outcomes, rows)
-    if html is not None:
-        with open(html, "w", encoding="utf-8") as file:
-            file.write(as_page(run.outcomes, rows, seed))
-    for fault in run.all_faults():
+    unwritten = refused(html, lambda path: write_text(path, as_page(run.outcomes, rows, seed)))
+    for fault in (*run.all_faults(), *unwritten):
         _say(f"ckpt: {fault}")
     if interrupted:
         _say("ckpt: interrupted; these are the results so far")
         raise click.exceptions.Exit(INTERRUPTED)
-    if run.all_faults():
-        raise click.exceptions.Exit(BAD_DATA)
+    if run.all_faults() or unwritten:
+        raise click.exceptions.Exit(BAD_DATA if run.all_faults() else UNAVAILABLE)
 
 
 class _Run:

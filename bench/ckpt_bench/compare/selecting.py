@@ -75,6 +75,8 @@ def _match(case: Case, wish: Wish, say: Callable[[str], object]) -> Match | None
         say(f"{case.name}: {baseline} cannot take part, so the baseline is {case.baseline}")
         baseline = case.baseline
     wanted = wish.stores or (SERVERS if wish.servers else case.stores)
+    if apart := [name for name in wish.stores if name not in allowed and case.name in wish.cases]:
+        say(f"{case.name}: {', '.join(apart)} cannot take part")
     stores = list(dict.fromkeys([baseline, *(name for name in wanted if name in allowed)]))
     if len(stores) < 2:
         say(f"{case.name}: left out, for none of the stores can take part beside {baseline}")

@@ -14,18 +14,19 @@ from typing import Any
 import click
 from rich.console import Console
 
-from ckpt.cli.failures import BAD_DATA, INTERRUPTED
+from ckpt.cli.failures import BAD_DATA, INTERRUPTED, UNAVAILABLE
 from ckpt.cli.show import print_json, print_table
 from ckpt.config import parse_address, suggestion
 from ckpt.errors import ConfigError
 from ckpt_bench.growth.measure import QUICK, Contestant, Found, Growth, Plan, Step
 from ckpt_bench.growth.present import ABOUT, OPERATIONS, Row, as_csv, as_markdown, as_page, rows_of, sections
-from ckpt_bench.outputs import require_writable, write_charts
+from ckpt_bench.outputs import only_one, refused, require_folder, require_writable, write_charts, write_text
 from ckpt_bench.stores import INSTALL_HINT, OURS, STORES, is_installed
 
 _DEFAULT = ("log", "rocksdict", "lmdb", "sqlite3")
 _KNOWN = tuple(name for name in STORES if name != "raw-append")  # which finds nothing again
 _FULL = Plan()
+_MOST_KEYS = 10**9
 
 
 def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -36,8 +37,8 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
         found = tuple(sorted({int(float(each)) for each in value.split(",")}))
     except (ValueError, OverflowError):
         found = ()
-    if not found or found[0] < 1:
-        raise click.BadParameter("numbers of keys are written like 10000,1e5,1e6")
+    if not found or found[0] < 1 or found[-1] > _MOST_KEYS:
+        raise click.BadParameter("numbers of keys are written like 10000,1e5,1e6, and 1e9 is the most")
     return found
 
 
@@ -49,7 +50,10 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 @click.option("--keys", callback=_numbers, help="Numbers of keys. Default: 1e4,1e5,1e6.")
 @click.option("--rounds", type=click.IntRange(1), help=f"Rounds of puts and gets. Default: {_FULL.rounds}.")
 @click.option(
-    "--budget", "budget_s", type=float, help="Seconds for a store in a phase, before its rounds end."
+    "--budget",
+    "budget_s",
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds for a store in a phase, before its rounds end.",
 )
 @click.option("--seed", type=click.IntRange(0), help="The same work in the same order. Default: a new one.")
 @click.option("--quick", is_flag=True, help="Tiny sizes: does it all work?")
@@ -84,8 +88,11 @@ def growth(
 
     The exit code is 1 if a store failed, and 130 after Ctrl-C; results so far are printed in both cases.
     """
+    only_one({"--json": as_json, "--csv": with_commas, "--markdown": markdown})
     if html is not None:
         require_writable(html)
+    if svg is not None:
+        require_folder(svg)
     asked = {name: value for name, value in sizes.items() if value is not None}
     plan = replace(QUICK if quick else _FULL, **asked)
     seed = secrets.randbelow(1 << 32) if seed is None else seed
@@ -103,7 +110,6 @@ def growth(
         f"Values of {plan.value_bytes} bytes, batches of {plan.records}; {os.cpu_count()} cores, Python "
         f"{platform.python_version()}; seed {seed}."
     )
-    _write_charts(rows, about, html, svg)
     if as_json:
         for row in rows:
             print_json(asdict(row))
@@ -113,12 +119,15 @@ def growth(
         click.echo(as_markdown(rows), nl=False)
     else:
         _print_tables(rows, about)
-    for fault in found.faults:
+    unwritten = refused(html, lambda path: write_text(path, as_page(rows, about)))
+    unwritten += refused(svg, lambda into: write_charts(into, sections(rows)))
+    for fault in (*found.faults, *unwritten):
         _say(f"ckpt: {fault}")
     if interrupted:
         _say("ckpt: interrupted; these are the results so far")
-    if interrupted or found.faults:
-        raise click.exceptions.Exit(INTERRUPTED if interrupted else BAD_DATA)
+        raise click.exceptions.Exit(INTERRUPTED)
+    if found.faults or unwritten:
+        raise click.exceptions.Exit(BAD_DATA if found.faults else UNAVAILABLE)
 
 
 def _chosen(names: Sequence[str]) -> list[str]:
@@ -170,14 +179,6 @@ def _progress() -> Iterator[Step]:
                 _say(f"{keys:,} keys: {phase}")
 
         yield step
-
-
-def _write_charts(rows: Sequence[Row], about: str, html: str | None, svg: str | None) -> None:
-    if html is not None:
-        with open(html, "w", encoding="utf-8") as file:
-            file.write(as_page(rows, about))
-    if svg is not None:
-        write_charts(svg, sections(rows))
 
 
 def _print_tables(rows: Sequence[Row], about: str) -> None:

@@ -18,7 +18,8 @@ from ckpt.cli.failures import INTERRUPTED, UNAVAILABLE, exit_code
 from ckpt.cli.show import print_json
 from ckpt.config import suggestion
 from ckpt.errors import CkptError, ConfigError
-from ckpt_bench.outputs import require_writable
+from ckpt_bench.interrupts import Interrupts
+from ckpt_bench.outputs import only_one, refused, require_writable, write_text
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Paper, Size
 from ckpt_bench.reproduce.papers import PAPERS
 from ckpt_bench.reproduce.present import Outcome, Report, document, html, print_outcome
@@ -29,8 +30,8 @@ Say = Callable[[str], object]
 @click.command()
 @click.argument("paper", metavar=f"[{'|'.join(PAPERS)}]", type=click.Choice(list(PAPERS)))
 @click.argument("names", nargs=-1, metavar="[EXPERIMENT]...")
-@click.option("--full", "size", flag_value=Size.FULL.value, help="As large as in the paper: hours.")
-@click.option("--quick", "size", flag_value=Size.QUICK.value, help="Tiny sizes: does it all work?")
+@click.option("--full", is_flag=True, help="As large as in the paper: hours.")
+@click.option("--quick", is_flag=True, help="Tiny sizes: does it all work?")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, exists=True, writable=True),
@@ -46,7 +47,8 @@ Say = Callable[[str], object]
 def reproduce(
     paper: str,
     names: Sequence[str],
-    size: str | None,
+    full: bool,
+    quick: bool,
     folder: str | None,
     nfs: str | None,
     page: str | None,
@@ -60,25 +62,32 @@ def reproduce(
     A claim that does not hold is a result, and so is one that is unsettled: the quartiles of the rounds
     lie on both sides of what is asserted. The exit code says whether every experiment could run.
     """
+    only_one({"--quick": quick, "--full": full})
     chosen = _chosen(PAPERS[paper], names)
     if page is not None:
         require_writable(page)
     codes: list[int] = []
-    with (
-        _new_folder(folder) as place,
-        _new_folder(nfs) if nfs else nullcontext() as on_nfs,
-        _progress(len(chosen)) as (say, step),
-    ):
-        lab = Lab(place, Size(size or Size.SMALL), nfs=on_nfs, say=say)
-        report = Report(PAPERS[paper], lab.size.value, _machine(lab))
-        try:
-            for experiment in chosen:
-                step(experiment.name)
-                report.outcomes.append(_carried_out(experiment, lab, codes))
-        except KeyboardInterrupt:
-            codes.insert(0, INTERRUPTED)
-            report.missing += [experiment.name for experiment in chosen[len(report.outcomes) :]]
-    _present(report, page, as_json)
+    with Interrupts() as interrupts:  # one more Ctrl-C, while folders are removed, costs no results
+        with (
+            _new_folder(folder) as place,
+            _new_folder(nfs) if nfs else nullcontext() as on_nfs,
+            _progress(len(chosen)) as (say, step),
+        ):
+            size = Size.QUICK if quick else Size.FULL if full else Size.SMALL
+            lab = Lab(place, size, nfs=on_nfs, say=say)
+            report = Report(PAPERS[paper], lab.size.value, _machine(lab))
+            try:
+                with interrupts.heard():
+                    for experiment in chosen:
+                        step(experiment.name)
+                        report.outcomes.append(_carried_out(experiment, lab, codes))
+            except KeyboardInterrupt:
+                codes.insert(0, INTERRUPTED)
+                report.missing += [experiment.name for experiment in chosen[len(report.outcomes) :]]
+        _present(report, as_json)
+        for fault in refused(page, lambda path: write_text(path, html(report))):
+            click.echo(f"ckpt: {fault}", err=True)
+            codes.append(UNAVAILABLE)
     if codes:
         raise click.exceptions.Exit(codes[0])
 
@@ -106,10 +115,7 @@ def _carried_out(experiment: Experiment[Any], lab: Lab, codes: list[int]) -> Out
     return outcome
 
 
-def _present(report: Report, page: str | None, as_json: bool) -> None:
-    if page is not None:
-        with open(page, "w", encoding="utf-8") as file:
-            file.write(html(report))
+def _present(report: Report, as_json: bool) -> None:
     if as_json:
         print_json(document(report))
         return

@@ -12,10 +12,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ckpt.cli.failures import UNAVAILABLE
 from ckpt.cli.show import print_json, print_table
 from ckpt.config import parse_address
 from ckpt.spark import provider_jar
-from ckpt_bench.outputs import require_writable, write_charts
+from ckpt_bench.outputs import refused, require_folder, require_writable, write_charts, write_text
 from ckpt_bench.spark.contestants import CONTESTANTS, OURS, nothing_jar
 from ckpt_bench.spark.parts import PARTS, Part, Plan
 from ckpt_bench.spark.present import report, sections
@@ -80,6 +81,8 @@ def spark(
         parse_address(address)
     if plot is not None:
         require_writable(plot)
+    if svg is not None:
+        require_folder(svg)
     # What a session cannot do without is found missing here, in one line, and not compiled while others wait.
     provider_jar()
     nothing_jar()
@@ -89,17 +92,18 @@ def spark(
     with tempfile.TemporaryDirectory(prefix="ckpt-bench-") as folder:
         plan = replace(Plan(folder, address, compared), **{**(_QUICK if quick else {}), **asked})
         figures = _measure(plan, chosen)
-    if plot is not None:
-        with open(plot, "w", encoding="utf-8") as file:
-            file.write(report(figures))
-    if svg is not None:
-        write_charts(svg, sections(figures))
     if as_json:
         print_json({"format": 1, "cores": os.cpu_count(), **figures})
-        return
-    for section in sections(figures).values():
-        click.echo(f"\n{section.title}. {section.about}\n")
-        print_table(section.header, section.rows)
+    else:
+        for section in sections(figures).values():
+            click.echo(f"\n{section.title}. {section.about}\n")
+            print_table(section.header, section.rows)
+    unwritten = refused(plot, lambda path: write_text(path, report(figures)))
+    unwritten += refused(svg, lambda into: write_charts(into, sections(figures)))
+    for fault in unwritten:
+        click.echo(f"ckpt: {fault}", err=True)
+    if unwritten:
+        raise click.exceptions.Exit(UNAVAILABLE)
 
 
 def _measure(plan: Plan, parts: Sequence[Part]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Binding(Protocol):
     """How what `insert` and `update` measure is called, if not INSERT and UPDATE."""
 
     def read(self, key: bytes, field: str | None) -> Record | None:
-        """The record, or one field of it; None if there is none."""
+        """The record, or one field of it; None if there is no such record or field."""
 
     def insert(self, key: bytes, record: Record, due_ns: int = 0) -> None:
         """Write a whole record; it was due then, or is now."""
@@ -129,7 +129,7 @@ class BackendBinding:
             chosen = list(itertools.islice(rows, count))
         else:
             chosen = heapq.nsmallest(count, rows)
-        return [_taken(decode(value), field) for _, value in chosen]
+        return [_taken(decode(value), field) or {} for _, value in chosen]
 
     def finish(self) -> None:
         self.backend.flush()
@@ -282,5 +282,8 @@ def counted(faults: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in faults.most_common())
 
 
-def _taken(record: Record, field: str | None) -> Record:
-    return record if field is None else {field: record[field]}
+def _taken(record: Record, field: str | None) -> Record | None:
+    """The record, or one field of it; None if it was written without that field."""
+    if field is None:
+        return record
+    return {field: record[field]} if field in record else None

@@ -60,6 +60,7 @@ def _workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "-s", "status", is_flag=True, help="Status on stderr every status.interval seconds."
             ),
+            click.option("--label", "-l", help="Put before each line of status (label)."),
             click.option("--json", "as_json", is_flag=True, help="Results as JSON (exporter=json)."),
             click.option(
                 "--html",
@@ -148,6 +149,7 @@ def _settings(
     threads: int | None,
     target: float | None,
     status: bool,
+    label: str | None,
     as_json: bool,
 ) -> Settings:
     properties = gathered([workload_file(name) for name in files], pairs)
@@ -155,6 +157,7 @@ def _settings(
         "threadcount": threads,
         "target": target,
         "status": "true" if status else None,
+        "label": label,
         "exporter": "json" if as_json else None,
     }
     properties.update({name: str(value) for name, value in flags.items() if value is not None})

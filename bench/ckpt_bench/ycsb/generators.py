@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpt.errors import ConfigError
+from ckpt_bench.ycsb.settings import MOST_BYTES
 
 Numbers = npt.NDArray[np.int64]
 
@@ -73,10 +74,13 @@ def zeta(items: int, constant: float, *, above: int = 0) -> float:
     >>> round(zeta(1000, 0.99), 6) == round(zeta(10, 0.99) + zeta(1000, 0.99, above=10), 6)
     True
     """
-    total = 0.0
-    for start in range(above, items, _ZETA_TERMS):
-        terms = np.arange(start + 1, min(start + _ZETA_TERMS, items) + 1, dtype=np.float64)
-        total += float(np.sum(terms**-constant))
+    each = min(items, max(above, _ZETA_TERMS))
+    total = float(np.sum(np.arange(above + 1, each + 1, dtype=np.float64) ** -constant))
+    if items > each:
+        # Euler and Maclaurin: from a million on the integral and the ends are as exact as the sum
+        total += (items ** (1 - constant) - each ** (1 - constant)) / (1 - constant)
+        total += (items**-constant - each**-constant) / 2
+        total -= constant * (items ** (-constant - 1) - each ** (-constant - 1)) / 12
     return total
 
 
@@ -201,26 +205,37 @@ class Histogram:
 
     def __init__(self, path: str) -> None:
         try:
-            with open(path, encoding="utf-8") as file:
-                head, *lines = [line.split("\t") for line in file.read().splitlines() if line.strip()]
-            if head[0] != "BlockSize":
-                raise ConfigError(f"{path}: the first line is not `BlockSize<tab>bytes`")
-            weights = {int(bucket): float(weight) for bucket, weight in lines}
-            self._sizes = np.array([(bucket + 1) * int(head[1]) for bucket in weights], np.int64)
-            self._share = np.array(list(weights.values())) / sum(weights.values())
-            self.longest = int(self._sizes.max())
+            self._sizes, weights = _sizes_and_weights(path)
         except OSError as error:
             raise ConfigError(
                 f"fieldlengthhistogram: cannot read {path}: {(error.strerror or str(error)).lower()}; name a "
                 f"file of `BlockSize<tab>bytes` and lines of `bucket<tab>weight`"
             ) from error
-        except (IndexError, ValueError, ZeroDivisionError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"{path}: a line is not `bucket<tab>weight` in whole numbers") from error
+        except (IndexError, ValueError, OverflowError) as error:
+            raise ConfigError(
+                f"fieldlengthhistogram: {path} is no histogram; its first line is `BlockSize<tab>bytes`, the "
+                f"others are `bucket<tab>weight`, in numbers from 0 on, and one weight is more than 0"
+            ) from error
+        self._share = weights / weights.sum()
+        self.longest = int(self._sizes.max())
+        if self.longest > MOST_BYTES:
+            raise ConfigError(
+                f"fieldlengthhistogram: {path} has fields of {self.longest:,} bytes; 1 GiB is the most"
+            )
 
     def draw(self, random: np.random.Generator, count: int) -> Numbers:
         return random.choice(self._sizes, count, p=self._share)
+
+
+def _sizes_and_weights(path: str) -> tuple[Numbers, npt.NDArray[np.float64]]:
+    with open(path, encoding="utf-8") as file:
+        head, *lines = [line.split("\t") for line in file.read().splitlines() if line.strip()]
+    found = {int(bucket): float(weight) for bucket, weight in lines}
+    sizes = np.array([(bucket + 1) * int(head[1]) for bucket in found], np.int64)
+    weights = np.array(list(found.values()))
+    if head[0] != "BlockSize" or sizes.min() < 1 or weights.min() < 0 or not 0 < weights.sum() < np.inf:
+        raise ValueError(path)
+    return sizes, weights
 
 
 class InsertedKeys:

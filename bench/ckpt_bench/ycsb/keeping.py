@@ -98,10 +98,15 @@ class _Window:
         self._count += len(latencies_us)
         self._sum_us += int(latencies_us.sum())
 
-    def summary(self, name: str) -> str:
+    def end(self) -> tuple[int, float]:
+        """How many there were, and their average; what comes now is for the next summary."""
         count, sum_us = self._count, self._sum_us
         self._count = self._sum_us = 0
-        return f"[{name} AverageLatency(us)={_short(sum_us / count)}]" if count else ""
+        return count, sum_us / max(count, 1)
+
+    def summary(self, name: str) -> str:
+        count, mean_us = self.end()
+        return f"[{name} AverageLatency(us)={_short(mean_us)}]" if count else ""
 
 
 class BucketMeasure:
@@ -224,7 +229,8 @@ class RawMeasure:
         yield from ()
 
     def summary(self, name: str) -> str:
-        return self._window.summary(name)
+        count, mean_us = self._window.end()
+        return f"{name} count: {count}, average latency(us): {mean_us:.2f}" if count else ""
 
 
 def ordinal(percentile: float) -> str:

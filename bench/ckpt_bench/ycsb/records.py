@@ -10,6 +10,7 @@ reader can tell whether it is what was written.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -99,6 +100,12 @@ def _java_hash(text: bytes, hashed: int) -> int:
     return hashed
 
 
+@functools.lru_cache(1)
+def _pool(size: int, seed: int | None) -> bytes:
+    """Random bytes that fields are cut from: one pool for all threads, of which there may be thousands."""
+    return np.random.default_rng(seed).bytes(size)
+
+
 class Fields:
     """Makes the fields of records for one thread."""
 
@@ -109,8 +116,8 @@ class Fields:
         self._constant = self._lengths.number if isinstance(self._lengths, Constant) else None
         self._sizes = endless(self._lengths, random)
         longest = self._lengths.longest if isinstance(self._lengths, Histogram) else settings.fieldlength
-        self._pool = random.bytes(max(_POOL_BYTES, 4 * longest))
-        self._starts = endless(Uniform(0, len(self._pool) - longest), random)
+        self._pool = _pool(_POOL_BYTES + longest, settings.seed)
+        self._starts = endless(Uniform(0, _POOL_BYTES), random)
         self._chosen: Iterator[int] = endless(Uniform(0, settings.fieldcount - 1), random)
 
     def any_name(self) -> str:

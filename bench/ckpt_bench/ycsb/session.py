@@ -36,6 +36,9 @@ from ckpt_bench.ycsb.settings import Kind, Settings
 from ckpt_bench.ycsb.status import Bar, Lines, Status
 from ckpt_bench.ycsb.upkeep import Event, Upkeep, require_possible
 
+_OTHER_RECORDS = " (was it loaded with this recordcount, insertstart, insertorder, zeropadding, fieldcount?)"
+_OTHER_VALUES = " (was it loaded with dataintegrity=true and this fieldlength?)"
+
 
 @dataclass
 class Results:
@@ -326,7 +329,9 @@ class Phase:
         for name in {**by_name, **self._first_errors}:
             counts = f" {counted(by_name[name])}" if name in by_name else ""
             if name in by_name and NOT_FOUND in by_name[name]:
-                counts += " (was it loaded with this recordcount, insertstart, insertorder and zeropadding?)"
+                counts += _OTHER_RECORDS
+            if name == "VERIFY" and "UNEXPECTED_STATE" in by_name.get(name, ()):
+                counts += _OTHER_VALUES
             first = f"; the first: {self._first_errors[name]}" if name in self._first_errors else ""
             found.append(f"{name}:{counts}{first}")
         return found

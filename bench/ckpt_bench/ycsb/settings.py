@@ -22,7 +22,7 @@ from ckpt.errors import ConfigError
 CORE_WORKLOAD = "CoreWorkload"
 _CORE_ELSEWHERE = "core"  # go-ycsb's name for it
 _PACKAGES = ("site.ycsb.workloads", "com.yahoo.ycsb.workloads")
-_NEARLY = 0.87
+_NEARLY, _PERHAPS = 0.87, 0.7
 _EXPORTERS = {
     "TextMeasurementsExporter": "text",
     "JSONMeasurementsExporter": "json",
@@ -45,6 +45,23 @@ _WITHOUT_EFFECT = frozenset(
 _AT_LEAST_ONE = (
     "fieldcount", "threadcount", "status_interval", "batchsize", "histogram_buckets", "timeseries_granularity"
 )  # fmt: skip
+_AT_MOST = {
+    "threadcount": 10_000,
+    "zeropadding": 60_000,  # a key has up to 64 KiB
+    "histogram_buckets": 10_000_000,
+    "status_interval": 10**9,
+    "maxexecutiontime": 10**9,
+    "insertion_retry_interval": 10**9,
+    "timeseries_granularity": 10**9,
+}
+_MOST = 1 << 62
+"""More does not fit where numbers are counted, and no run gets there."""
+_LEAST_RATE = 1e-5
+"""One operation a day."""
+MOST_BYTES = 1 << 30
+"""No field is larger, and no record."""
+_NAME_BYTES = 16
+"""What a field takes beside its value, about."""
 KEEPER_PREFIX = "safekeeper."
 
 
@@ -223,11 +240,20 @@ class Settings:
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
             value = getattr(self, one.name)
-            if isinstance(value, int | float) and (value < 0 or not math.isfinite(value)):
-                raise ConfigError(f"property {_name_of(one)} is 0 or more, got {value:g}")
+            most = _AT_MOST.get(one.name, math.inf if one.name == "seed" else _MOST)
+            if isinstance(value, int) and value > most:
+                raise ConfigError(f"property {_name_of(one)} is {most:,} at most, got {value:,}")
+            if isinstance(value, int | float) and not 0 <= value < math.inf:
+                raise ConfigError(f"property {_name_of(one)} is 0 or more, got {value:,}")
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ConfigError(f"property {name.replace('_', '.')} is 1 or more, got 0")
+        self._check_lengths()
+        if 0 < self.target < _LEAST_RATE:
+            raise ConfigError(
+                f"property target is {_LEAST_RATE:g} or more operations a second, or 0 for no limit; got "
+                f"{self.target:g}"
+            )
         if self.recordcount < self.insertstart + self.inserts:
             raise ConfigError(
                 f"recordcount={self.recordcount} is less than insertstart={self.insertstart} plus "
@@ -235,13 +261,12 @@ class Settings:
             )
         if self.dataintegrity and self.fieldlengthdistribution is not Lengths.CONSTANT:
             raise ConfigError("dataintegrity=true needs fieldlengthdistribution=constant")
-        if not all(0 < percentile <= 100 for percentile in self.percentiles):
-            raise ConfigError(
-                "hdrhistogram.percentiles lists numbers above 0 and up to 100, such as 50,95,99.9"
-            )
-        for name in ("hotspotdatafraction", "hotspotopnfraction"):
+        if not all(0 <= percentile <= 100 for percentile in self.percentiles):
+            raise ConfigError("hdrhistogram.percentiles lists numbers from 0 to 100, such as 50,95,99.9")
+        for name in ("hotspotdatafraction", "hotspotopnfraction", "exponential_frac"):
             if getattr(self, name) > 1:
-                raise ConfigError(f"property {name} is a share from 0 to 1, got {getattr(self, name):g}")
+                shown = name.replace("_", ".")
+                raise ConfigError(f"property {shown} is a share from 0 to 1, got {getattr(self, name):g}")
         if not 0 < self.exponential_percentile < 100:
             raise ConfigError("property exponential.percentile is between 0 and 100, such as 95")
         if self.migratecount and not self.migrate_to:
@@ -249,6 +274,24 @@ class Settings:
         if self.safekeeper and self.scanproportion:
             raise ConfigError(
                 "a SafeKeeper does not scan; set scanproportion=0, or leave safekeeper=true out"
+            )
+
+    def _check_lengths(self) -> None:
+        vary = self.fieldlengthdistribution in (Lengths.UNIFORM, Lengths.ZIPFIAN)
+        if vary and self.minfieldlength > self.fieldlength:
+            raise ConfigError(
+                f"minfieldlength={self.minfieldlength} is more than fieldlength={self.fieldlength}; "
+                f"change one of them"
+            )
+        if self.scanproportion and self.minscanlength > self.maxscanlength:
+            raise ConfigError(
+                f"minscanlength={self.minscanlength} is more than maxscanlength={self.maxscanlength}; "
+                f"change one of them"
+            )
+        if self.fieldcount * (self.fieldlength + _NAME_BYTES) > MOST_BYTES:
+            raise ConfigError(
+                f"a record of fieldcount={self.fieldcount} fields of fieldlength={self.fieldlength} bytes is "
+                f"more than 1 GiB; make one of them smaller"
             )
 
 
@@ -285,8 +328,11 @@ def settings_of(properties: Mapping[str, str], warn: Callable[[str], object]) ->
         elif name != "workload" and name not in _WITHOUT_EFFECT and not name.startswith("htrace."):
             _refuse_nearly(name)
             warn(
-                f"ignored: {name}, which is not a property of workloads (a YCSB database binding may have it)"
+                f"ignored: {name if name.isprintable() and name else repr(name)}, which is not a property of "
+                f"workloads (a YCSB database binding may have it){_perhaps(name)}"
             )
+    if not values.get("recordcount") and "insertcount" in values:  # YCSB takes 0 for as many as there may be
+        values["recordcount"] = values.get("insertstart", 0) + values["insertcount"]
     settings = Settings(**values, keeper_options=keeper)
     if settings.insertorder not in ("hashed", "ordered"):
         warn(f"insertorder={settings.insertorder} is taken for ordered, as in YCSB; the other one is hashed")
@@ -294,13 +340,13 @@ def settings_of(properties: Mapping[str, str], warn: Callable[[str], object]) ->
 
 
 def _require_core_workload(name: str | None) -> None:
-    if name in (None, _CORE_ELSEWHERE):
+    if name is None or (name := name.strip()) == _CORE_ELSEWHERE:
         return
     package, _, kind = name.rpartition(".")
     if kind != CORE_WORKLOAD or package not in ("", *_PACKAGES):
         raise ConfigError(
-            f"workload {name} is not one that runs here; only {_PACKAGES[0]}.{CORE_WORKLOAD} does, which "
-            f"workloads A to F are"
+            f"workload {name or 'without a name'} is not one that runs here; only "
+            f"{_PACKAGES[0]}.{CORE_WORKLOAD} does, which workloads A to F are"
         )
 
 
@@ -311,6 +357,12 @@ def _refuse_nearly(name: str) -> None:
     near = [same] if same else difflib.get_close_matches(name, known, n=1, cutoff=_NEARLY)
     if near:
         raise ConfigError(f"there is no property {name!r}; did you mean {near[0]!r}?")
+
+
+def _perhaps(name: str) -> str:
+    """The property that may be meant; a binding has its own name before a dot, so that tells nothing."""
+    near = [] if "." in name else difflib.get_close_matches(name, _FIELDS, n=1, cutoff=_PERHAPS)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _parsed(hint: Any, name: str, text: str) -> Any:
@@ -333,7 +385,7 @@ def _parsed(hint: Any, name: str, text: str) -> Any:
     try:
         if kind in (int, float):
             return kind(text)
-        return tuple(float(part) for part in text.split(","))
+        return tuple(float(part) for part in text.rstrip(",").split(","))
     except ValueError:
         what = {int: "a whole number", float: "a number"}.get(kind, "a list of numbers such as 50,95,99")
         raise ConfigError(f"property {name} is {what}, got {text!r}") from None

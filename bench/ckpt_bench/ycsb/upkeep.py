@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from ckpt import transfer
 from ckpt.backend import Backend, Compacts, ScansInBlocks
 from ckpt.cli.stores import require_two_stores
+from ckpt.config import parse_address
 from ckpt.errors import CkptError, ConfigError
 from ckpt.opening import open_to_read, open_to_write
+from ckpt.registry import load_factory
 from ckpt_bench.ycsb.bindings import status_of
 from ckpt_bench.ycsb.measures import Recorder, Row
 from ckpt_bench.ycsb.records import key_name
@@ -46,6 +48,7 @@ def require_possible(address: str, backend: Backend, settings: Settings) -> None
     if settings.gccount and not isinstance(backend, Compacts):
         raise ConfigError(f"gccount: {shown} has no garbage that it collects on request")
     if settings.migratecount:
+        load_factory(parse_address(settings.migrate_to).scheme)
         require_two_stores(address, settings.migrate_to)
 
 

@@ -51,6 +51,12 @@ def test_tables_name_the_direction_and_the_seed(compare: Compare, tmp_path: Path
     assert "<svg" in html.read_text()
 
 
+def test_a_store_that_was_asked_for_and_cannot_take_part_is_named(compare: Compare) -> None:
+    done = compare("durable-batch-1", "--store", "raw-append", "--store", "lmdb-keeper")
+    assert done.exit_code == 0, done.output
+    assert "durable-batch-1: lmdb-keeper cannot take part" in done.stderr
+
+
 def test_another_baseline_turns_the_ratio_round(rows: Rows) -> None:
     found = rows("durable-batch-1", "--baseline", "raw-append", "--store", "log")
     assert [(row["store"], row["baseline"]) for row in found] == [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 
 import pytest
 
@@ -172,6 +174,10 @@ class TestOtherPapers:
     def interrupt(_):
         raise KeyboardInterrupt
 
+    @staticmethod
+    def press(_):
+        signal.raise_signal(signal.SIGINT)
+
     def test_a_claim_that_does_not_hold_is_a_result(self, paper, reproduce):
         paper(lambda _: 2, lambda _: 0)
         done = reproduce("s4")
@@ -210,6 +216,18 @@ class TestOtherPapers:
 
     def test_ctrl_c_ends_with_what_is_there(self, paper, reproduce):
         paper(lambda _: 2, self.interrupt, self.fail)
+        done = reproduce("s4", "--json", code=130)
+        assert [each["name"] for each in done.document["experiments"]] == ["fig-0"]
+        assert done.document["missing"] == ["fig-1", "fig-2"]
+
+    def test_another_ctrl_c_while_folders_are_removed_costs_no_results(self, paper, reproduce, monkeypatch):
+        @contextlib.contextmanager
+        def folder(_):
+            yield "."
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(command, "_new_folder", folder)
+        paper(lambda _: 2, self.press, self.fail)
         done = reproduce("s4", "--json", code=130)
         assert [each["name"] for each in done.document["experiments"]] == ["fig-0"]
         assert done.document["missing"] == ["fig-1", "fig-2"]

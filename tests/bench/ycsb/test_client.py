@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ckpt.errors import BackendUnavailableError
 from ckpt_backends.memory import MemoryBackend
 from ckpt_bench.ycsb import session
 from ckpt_bench.ycsb.client import Client
-from ckpt_bench.ycsb.records import encode, key_name
+from ckpt_bench.ycsb.records import Fields, encode, key_name
 from ckpt_bench.ycsb.session import Phase, Results
 from ckpt_bench.ycsb.settings import Settings, settings_of
 
@@ -206,6 +207,7 @@ def test_every_kind_of_measurement(bench: Bench, kind: str, tmp_path: Any) -> No
         assert done.figures[name]["Total Operations"] == 1000
         assert done.figures[name]["p99"] == sorted(int(read[2]) for read in reads)[990]
         assert abs(int(reads[0][1]) / 1000 - time.time()) < 60
+        assert f"{name} count: 1000, average latency(us): " in done.err
     if "histogram" in kind.split("+"):
         found = done.figures["BucketREAD" if "+" in kind else "READ"]
         assert found["Operations"] == 1000
@@ -243,6 +245,16 @@ def test_threads_share_the_operations(bench: Bench) -> None:
     assert done.figures["READ"]["Operations"] == 1001
     few = bench("run", "memory://", "-P", "workloadc", "--threads", "7", "-p", "operationcount=3")
     assert few.figures["READ"]["Operations"] == 3
+
+
+def test_threads_share_the_bytes_that_fields_are_cut_from() -> None:
+    """Each had a megabyte of its own, and five hundred threads half a gigabyte."""
+    settings = settings_of({}, pytest.fail)
+    fields = [Fields(settings, np.random.default_rng(seed)) for seed in (1, 2)]
+    assert fields[0]._pool is fields[1]._pool
+    one, other = (each.all(b"user1")["field0"] for each in fields)
+    assert len(one) == len(other) == 100
+    assert one != other
 
 
 def test_a_seed_makes_a_run_repeatable(bench: Bench) -> None:

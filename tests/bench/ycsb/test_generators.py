@@ -113,12 +113,12 @@ def test_scrambled_zipfian_spreads_ten_thousand_million_ranks_by_fnv() -> None:
     assert most[1] / DRAWS == pytest.approx(1 / SCRAMBLED_ZETA, rel=0.05)
 
 
-def test_the_fixed_zeta_is_the_zeta_of_so_many_items() -> None:
-    """Euler and Maclaurin: the sum so far, the integral of the rest, and half the last term."""
-    so_far, s = 1_000_000, ZIPFIAN_CONSTANT
-    rest = ((SCRAMBLED_ITEMS ** (1 - s)) - so_far ** (1 - s)) / (1 - s)
-    ends = (SCRAMBLED_ITEMS**-s - so_far**-s) / 2
-    assert zeta(so_far, s) + rest + ends == pytest.approx(SCRAMBLED_ZETA, abs=1e-4)
+def test_zeta_is_the_sum_also_of_so_many_items_that_nobody_adds_them_up() -> None:
+    terms = np.arange(1, 5_000_001, dtype=np.float64) ** -ZIPFIAN_CONSTANT
+    assert zeta(5_000_000, ZIPFIAN_CONSTANT) == pytest.approx(math.fsum(terms), rel=1e-13)
+    above = zeta(5_000_000, ZIPFIAN_CONSTANT, above=3_000_000)
+    assert above == pytest.approx(math.fsum(terms[3_000_000:]), rel=1e-12)
+    assert zeta(SCRAMBLED_ITEMS, ZIPFIAN_CONSTANT) == pytest.approx(SCRAMBLED_ZETA, abs=1e-9)
 
 
 def test_hotspot() -> None:
@@ -140,9 +140,34 @@ def test_a_histogram_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "hist").write_text("BlockSize\t50\n0\t1\n1\t2\n2\t1\n")
     found = draws(Histogram(str(tmp_path / "hist")))
     assert fits(np.bincount(found // 50, minlength=4), np.array([0, 0.25, 0.5, 0.25]))
-    (tmp_path / "bad").write_text("Blocks 50\n")
-    with pytest.raises(ConfigError, match="BlockSize"):
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Blocks 50\n",
+        "BlockSize\n0\t1",
+        "BlockSize\t50\n",
+        "BlockSize\t-50\n0\t1",
+        "BlockSize\t50\n0\t-1\n1\t5",
+        "BlockSize\t50\n-1\t1",
+        "BlockSize\t50\n0\tinf",
+        "BlockSize\t50\n0\t0",
+        "BlockSize\t50\n0\tnan",
+        f"BlockSize\t{'9' * 30}\n0\t1",
+    ],
+)
+def test_what_is_no_histogram_says_what_one_is(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad").write_text(text)
+    with pytest.raises(ConfigError, match="bad is no histogram; its first line is `BlockSize<tab>bytes`"):
         Histogram(str(tmp_path / "bad"))
+
+
+def test_a_histogram_of_fields_that_no_memory_holds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("BlockSize\t1000000000000\n1\t2\n")
+    with pytest.raises(ConfigError, match="2,000,000,000,000 bytes; 1 GiB is the most"):
+        Histogram(str(tmp_path / "long"))
 
 
 def test_operations_are_as_frequent_as_their_proportions() -> None:

@@ -122,3 +122,8 @@ def test_compare_says_so_too(tmp_path: Path) -> None:
 def test_options_with_one_dash_as_ycsb_has_them(bench: Bench) -> None:
     found = bench("run", "memory://", "-P", "workloadc", "-threads", 2, "-target", "100000", "-s").figures
     assert found["READ"]["Operations"] == 1000
+
+
+def test_a_label_stands_before_each_line_of_status(bench: Bench) -> None:
+    done = bench("run", "memory://", "-P", "workloadc", "-s", "-l", "third try ")
+    assert [line for line in done.err.splitlines() if "operations;" in line][-1].startswith("third try 20")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,31 @@ from ckpt_bench.ycsb.settings import Exporter, Kind, Request, Settings, settings
         ("a=1   ", {"a": "1"}),
         ("a=1\\", {"a": "1"}),
         ("a=\\\n# text, since the line goes on", {"a": "# text, since the line goes on"}),
+        ("a=\\ 1", {"a": " 1"}),
+        ("a\xa0b=1", {"a\xa0b": "1"}),
+        ("a=\\ud83d\\ude00", {"a": "\U0001f600"}),
     ],
 )
 def test_a_file_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
     assert parse(text) == expected
+
+
+def test_the_mark_of_an_editor_is_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfrecordcount=10\r\n")
+    assert gathered([str(tmp_path / "marked")], []) == {"recordcount": "10"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"label=C:\\users", "four hex digits.*C:.users; for a backslash write two"),
+        (b"\x7fELF\0", "not text"),
+    ],
+)
+def test_a_file_that_java_does_not_read_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(ConfigError, match=f"-P {tmp_path}/other: .*{message}"):
+        gathered([str(tmp_path / "other")], [])
 
 
 def test_later_files_win_and_pairs_win_over_all(tmp_path: Path) -> None:
@@ -83,6 +105,21 @@ def test_a_property_of_a_binding_is_named_and_stops_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("requestdistrib", "ignored: requestdistrib, .*; did you mean requestdistribution\\?$"),
+        ("redis.host", "ignored: redis.host, .* may have it\\)$"),
+        ("", "ignored: '', "),
+    ],
+)
+def test_what_is_ignored_is_named_with_what_may_be_meant(name: str, said: str) -> None:
+    told: list[str] = []
+    settings_of({name: "1"}, told.append)
+    assert len(told) == 1
+    assert re.match(said, told[0])
+
+
+@pytest.mark.parametrize(
     ("name", "meant"),
     [
         ("readpropotion", "readproportion"),
@@ -99,7 +136,8 @@ def test_a_misspelt_property_is_refused_with_the_nearest(name: str, meant: str) 
 
 
 @pytest.mark.parametrize(
-    "workload", ["site.ycsb.workloads.CoreWorkload", "com.yahoo.ycsb.workloads.CoreWorkload", "core"]
+    "workload",
+    ["site.ycsb.workloads.CoreWorkload", "com.yahoo.ycsb.workloads.CoreWorkload", "core", " CoreWorkload "],
 )
 def test_the_core_workload_has_several_names(workload: str) -> None:
     assert isinstance(settings_of({"workload": workload}, pytest.fail), Settings)
@@ -135,9 +173,22 @@ def test_exporters_by_class_or_by_name(given: str, found: Exporter) -> None:
         ({"recordcount": "10", "insertstart": "5", "insertcount": "6"}, "recordcount=10 is less than"),
         ({"dataintegrity": "true", "fieldlengthdistribution": "uniform"}, "constant"),
         ({"hdrhistogram.percentiles": "50,x"}, "list of numbers"),
-        ({"hdrhistogram.percentiles": "101"}, "up to 100"),
+        ({"hdrhistogram.percentiles": "101"}, "from 0 to 100"),
         ({"threadcount": "0"}, "threadcount is 1 or more"),
+        ({"threadcount": "50000"}, "threadcount is 10,000 at most, got 50,000"),
+        ({"recordcount": "9" * 400}, "recordcount is 4,611.* at most"),
+        ({"recordcount": "-" + "9" * 400}, "recordcount is 0 or more"),
+        ({"zeropadding": "100000000000"}, "zeropadding is 60,000 at most"),
+        ({"status.interval": "10000000000"}, "status.interval is 1,000,000,000 at most"),
+        ({"target": "1e-300"}, "target is 1e-05 or more .* or 0"),
+        ({"target": "nan"}, "target is 0 or more, got nan"),
+        ({"fieldlength": "99999999999"}, "fieldlength=99999999999 bytes is more than 1 GiB"),
+        ({"fieldcount": "99999999999"}, "fieldcount=99999999999 fields .* more than 1 GiB"),
+        ({"fieldlengthdistribution": "uniform", "minfieldlength": "500"}, "minfieldlength=500 is more than"),
+        ({"scanproportion": "1", "minscanlength": "5", "maxscanlength": "2"}, "more than maxscanlength=2"),
         ({"hotspotopnfraction": "1.5"}, "share from 0 to 1"),
+        ({"exponential.frac": "1e300"}, "exponential.frac is a share from 0 to 1"),
+        ({"workload": ""}, "workload without a name is not one"),
         ({"exporter": "XMLExporter"}, "exporter cannot be"),
         ({"migratecount": "1"}, "migrate.to"),
         ({"safekeeper": "true", "scanproportion": "1"}, "does not scan"),
@@ -146,6 +197,15 @@ def test_exporters_by_class_or_by_name(given: str, found: Exporter) -> None:
 def test_a_wrong_value_is_one_sentence(properties: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         settings_of(properties, pytest.fail)
+
+
+def test_percentiles_are_listed_as_ycsb_lists_them() -> None:
+    assert settings_of({"hdrhistogram.percentiles": "0, 50,99.9,"}, pytest.fail).percentiles == (0, 50, 99.9)
+
+
+def test_without_a_recordcount_a_load_of_some_records_is_all_there_are() -> None:
+    settings = settings_of({"insertstart": "5", "insertcount": "10"}, pytest.fail)
+    assert (settings.recordcount, settings.inserts) == (15, 10)
 
 
 def test_an_unknown_order_of_inserts_is_ordered_and_said() -> None:

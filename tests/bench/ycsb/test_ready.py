@@ -77,3 +77,7 @@ def test_options_are_checked_before_a_store_that_keeps_nothing_is_loaded(bench: 
     assert "loading" not in done.err
     done = bench("run", "memory://", "-P", "workloadc", "-p", "readproportion=0", code=2)
     assert "loading" not in done.err
+    done = bench(
+        *("run", "memory://", "-P", "workloadc", "-p", "migratecount=1", "-p", "migrate.to=lgo:///x"), code=2
+    )
+    assert done.err == "ckpt: no backend for scheme 'lgo'; did you mean 'log'?\n"

@@ -128,6 +128,29 @@ def test_one_field_is_read_and_one_is_written(bench: Bench, tmp_path: Path) -> N
     assert sum(old[name] != new[name] for name in old) == 1
 
 
+@pytest.mark.parametrize("keeper", ["true", "false"])
+def test_a_field_that_was_never_loaded_is_missing_and_no_bug(
+    bench: Bench, tmp_path: Path, keeper: str
+) -> None:
+    address = f"log://{tmp_path}/store?durability=os"
+    loaded = ("-P", "workloadc", "-p", "recordcount=10", "-p", f"safekeeper={keeper}")
+    bench("load", address, *loaded, "-p", "fieldcount=1")
+    done = bench("run", address, *loaded, "-p", "fieldcount=4", "-p", "readallfields=false", code=1)
+    reads = done.figures["READ"]
+    assert reads["Return=OK"] + reads["Return=NOT_FOUND"] == 1000
+    assert reads["Return=NOT_FOUND"] == pytest.approx(750, abs=100)
+    assert re.search(r"READ: \d+ NOT_FOUND \(was it loaded with this .*fieldcount\?\)", done.err)
+
+
+def test_a_record_that_was_loaded_without_integrity_asks_for_that(bench: Bench, tmp_path: Path) -> None:
+    address = f"log://{tmp_path}/store?durability=os"
+    bench("load", address, "-P", "workloadc", "-p", "recordcount=10")
+    done = bench(
+        "run", address, "-P", "workloadc", "-p", "recordcount=10", "-p", "dataintegrity=true", code=1
+    )
+    assert "VERIFY: 1000 UNEXPECTED_STATE (was it loaded with dataintegrity=true" in done.err
+
+
 def test_scans_begin_at_a_key_and_go_on_in_order(bench: Bench, tmp_path: Path) -> None:
     """On a store with ordered scans and on one without; what they read is checked with their number."""
     for address in (f"file://{tmp_path}/file?durability=os", f"log://{tmp_path}/log?durability=os"):
