@@ -159,8 +159,10 @@ def test_a_setting_that_nobody_reads_is_refused(installed: Path) -> None:
     [
         ("recovery", "lazy", "lasy"),
         ("memory", "512m", "lots"),
-        ("timeout", "500ms", "soon"),
+        ("timeout", "1500ms", "soon"),
+        ("timeout", "2min", "500ms"),
         ("metrics", "127.0.0.1:9090", "9090"),
+        ("metrics", "[::1]:65535", "127.0.0.1:65536"),
         ("sidecar.token", "env:SHOP_TOKEN", "hunter2"),
     ],
 )
@@ -342,7 +344,9 @@ def test_executors_may_share_a_sidecar_that_runs(installed: Path) -> None:
     assert printed[f"{ADDRESS.removesuffix('address')}sidecar.token"] == "env:SHOP_TOKEN"
 
 
-@pytest.mark.parametrize(("name", "token"), [("db1", "env:T"), ("db1:7077", "hunter2")])
+@pytest.mark.parametrize(
+    ("name", "token"), [("db1", "env:T"), ("db1:65536", "env:T"), ("db1:7077", "hunter2")]
+)
 def test_a_sidecar_has_a_port_and_no_token_in_settings(name: str, token: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ckpt.spark.RunningSidecar(name, token=token)

@@ -135,7 +135,7 @@ final class Sidecar(settings: SidecarSettings) {
 
   private def hasEnded(failure: IOException): Boolean = failure match {
     case refusal: SidecarError => refusal.kind == SidecarError.Unavailable
-    case _: SilentSidecar | _: ClosedByInterruptException => false
+    case _: SilentSidecar | _: NoSidecar | _: ClosedByInterruptException => false
     case _ => true
   }
 
@@ -146,17 +146,17 @@ final class Sidecar(settings: SidecarSettings) {
     while (found == null) {
       try found = connected(endpoint, process = None)
       catch {
-        case refused: ConnectException =>
-          if (System.nanoTime() > patience) throw new IOException(s"no sidecar answers at $endpoint " +
-            s"(${refused.getMessage}); start one there: ckpt serve ADDRESS --listen $endpoint, or correct " +
-            Settings.Sidecar, refused)
-          Thread.sleep(LookAgainMs)
-        case e: SSLException =>
-          throw new IOException(s"no TLS with the sidecar at $endpoint: ${e.getMessage}; see that ${Settings.CaFile} " +
-            s"holds the CA of its certificate, and that the certificate names ${endpoint.host}", e)
         case e: SidecarError if e.kind == SidecarError.Token =>
           throw new IOException(s"the sidecar at $endpoint says: ${e.getMessage}; it is in the environment variable " +
             s"that ${Settings.Token} names", e)
+        // Whatever a sidecar says or does while it ends, or has just ended: who takes its place has not said it.
+        case ended: IOException if hasEnded(ended) && System.nanoTime() < patience => Thread.sleep(LookAgainMs)
+        case refused: ConnectException =>
+          throw new IOException(s"no sidecar answers at $endpoint (${refused.getMessage}); start one there: ckpt serve " +
+            s"ADDRESS --listen $endpoint, or correct ${Settings.Sidecar}", refused)
+        case e: SSLException =>
+          throw new IOException(s"no TLS with the sidecar at $endpoint: ${e.getMessage}; see that ${Settings.CaFile} " +
+            s"holds the CA of its certificate, and that the certificate names ${endpoint.host}", e)
         case e @ (_: EOFException | _: SocketException) =>
           throw new IOException(s"$endpoint closed the connection without a greeting; if it wants TLS, set " +
             Settings.CaFile, e)

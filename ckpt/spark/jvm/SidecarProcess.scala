@@ -10,7 +10,7 @@ import org.slf4j.LoggerFactory
 /** Starts `ckpt serve --on-demand`, which is the sidecar of an address or finds the one that runs. */
 object SidecarProcess {
   private val log = LoggerFactory.getLogger(classOf[Sidecar])
-  private val ReadyWithinS = 60L
+  private val LeastReadyWithinMs = 60000L
   private val Ready = "READY "
 
   /** The process, and the socket at which a sidecar answers. */
@@ -40,12 +40,14 @@ object SidecarProcess {
     val reader = new Thread(() => readOutput(settings, process, answer), "ckpt-sidecar-output")
     reader.setDaemon(true)
     reader.start()
-    try answer.get(ReadyWithinS, TimeUnit.SECONDS)
+    val withinMs = math.max(LeastReadyWithinMs, settings.timeoutMs)
+    try answer.get(withinMs, TimeUnit.MILLISECONDS)
     catch {
       case e: ExecutionException => throw new IOException(e.getCause.getMessage, e.getCause)
       case _: TimeoutException =>
         process.destroyForcibly()
-        throw new IOException(s"the sidecar was not ready after $ReadyWithinS s; the executor's log has what it said")
+        throw new IOException(s"the sidecar was not ready after ${withinMs / 1000} s; the executor's log has what it " +
+          s"said; if its backend takes longer to open, raise ${Settings.Timeout}")
     }
   }
 

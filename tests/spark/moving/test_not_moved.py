@@ -34,7 +34,8 @@ def warnings(spark: SparkSession) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("keeper", "named"), [("default", "HDFSBackedStateStoreProvider"), ("rocksdb", "RocksDBStateStoreProvider")]
+    ("keeper", "named"),
+    [("default", "HDFSBackedStateStoreProvider"), ("rocksdb", "RocksDBStateStoreProvider")],
 )
 def test_a_checkpoint_that_was_not_moved_goes_on_and_is_named_with_what_to_do(
     keepers: Any, stream: Any, warnings: Any, keeper: str, named: str
