@@ -1,5 +1,4 @@
-"""A query that goes on with the provider of its checkpoint does so as before, and says so: whoever has switched
-would wonder."""
+"""A query goes on with the provider of its checkpoint as before, and says so: who has switched would wonder."""
 
 from __future__ import annotations
 
