@@ -1,4 +1,4 @@
-"""A query goes on with the provider of its checkpoint as before, and says so: who has switched would wonder."""
+"""A query goes on with the provider of its checkpoint as before, and says so to whoever has switched."""
 
 from __future__ import annotations
 
