@@ -117,11 +117,16 @@ def test_a_sidecar_that_ends_while_clients_connect_is_waited_for(
             assert provider.open(2, committed.result(60)).all() == [("a", 1, 2)]
 
 
-def test_a_sidecar_that_lets_no_request_in_any_more_is_waited_for(provider_of: Any, serve: Serve) -> None:
+@pytest.mark.parametrize(
+    "answers", [(GREETED, REFUSED), (GREETED, b"", GREETED, b"")], ids=["refused", "lost twice"]
+)
+def test_a_sidecar_that_lets_no_request_in_any_more_is_waited_for(
+    provider_of: Any, serve: Serve, answers: tuple[bytes, ...]
+) -> None:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    last = ending(port, GREETED, REFUSED)
+    last = ending(port, *answers)
     provider = provider_of(settings=settings_of(f"127.0.0.1:{port}"))
     store = provider.open(0)
     store.put("a", 1, 1)
