@@ -187,6 +187,11 @@ def session_settings(
     }
 
 
+def is_of_one_machine(address: str) -> bool:
+    """Whether an address leads to something only on the machine that it is on; nobody knows of `env:NAME`."""
+    return _VARIABLE.fullmatch(address) is None and parse_address(address).scheme in _LOCAL_SCHEMES
+
+
 def address_of(address: str) -> str:
     """The address itself: what the environment variable holds that `env:NAME` names."""
     return held_by(address, "the address")

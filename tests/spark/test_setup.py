@@ -254,6 +254,28 @@ def test_no_spark_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == "ckpt: Spark is not installed; install it with: pip install 'ckpt[spark]'\n"
 
 
+def test_a_cache_that_cannot_be_written_to_is_said_so(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(ConfigError, match=f"provider in {tmp_path}/cache/spark: .*; set CKPT_CACHE"):
+        jar.provider_jar()
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (["log:///var/ckpt"], True),
+        (["log:///var/ckpt", "--master", "local[2]"], False),
+        (["log:///var/ckpt", "--reach", "host"], False),
+        (["redis://host:6379/0"], False),
+    ],
+)
+def test_settings_for_this_machine_are_called_so(installed: Path, options: list[str], warned: bool) -> None:
+    """Whoever takes them to a cluster would find the state of a lost executor gone."""
+    result = CliRunner().invoke(main, ["spark", "conf", *options], prog_name="ckpt")
+    assert result.exit_code == 0
+    assert ("name their --master" in result.stderr) is warned
+
+
 def test_a_spark_without_its_compiler_is_said_so(installed: Path, compiles: None) -> None:
     with pytest.raises(ConfigError, match=r"lacks the scala-compiler .* pip install pyspark==4\.3\.7"):
         ckpt.spark.provider_jar()
