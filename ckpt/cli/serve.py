@@ -155,8 +155,13 @@ def _take(place: Place) -> PlaceLock:
 
 def _token(path: str | None) -> bytes:
     if path is not None:
-        with open(path, "rb") as file:
-            token = file.read(MAX_TOKEN_BYTES + 2).strip()
+        try:
+            with open(path, "rb") as file:
+                token = file.read(MAX_TOKEN_BYTES + 2).strip()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read a token from {path}: {error.strerror}; name a file that holds one"
+            ) from error
     else:
         token = os.environ.get("CKPT_TOKEN", "").encode()
     if not token:

@@ -17,7 +17,7 @@ from ckpt.spark import Reach, RunningSidecar, provider_jar, session_settings
 from ckpt.spark.check import check_address
 from ckpt.spark.given import extended, given_settings
 from ckpt.spark.jar import LEAST_JAVA, spark_home
-from ckpt.spark.settings import address_of, require_known
+from ckpt.spark.settings import address_of, is_of_one_machine, require_known
 
 
 def _sidecar_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -83,6 +83,12 @@ def conf(
     master = master or given.get("spark.master")
     settings = session_settings(address, master=master, python=python, reach=reach, sidecar=running)
     settings = extended(settings, given)
+    if master is None and running is None and reach == Reach.AUTO and is_of_one_machine(address):
+        click.echo(
+            f"ckpt: these settings are for Spark on this machine, as {parse_address(address)} is; "
+            "if executors run elsewhere, name their --master",
+            err=True,
+        )
     width = max(map(len, settings))
     for name, value in settings.items():
         click.echo(f"{name:<{width}}  {value}")

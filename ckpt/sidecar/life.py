@@ -18,13 +18,16 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
+from ckpt.config import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar.client import SidecarClient
-from ckpt.sidecar.listeners import require_private_folder
+from ckpt.sidecar.listeners import MAX_PATH_BYTES, require_private_folder
 from ckpt.sidecar.server import Sidecar
 
 _LOOK_AGAIN_S = 0.05
 _PROBE_S = 5.0
+_DIGITS = 24
+_SUFFIX = ".sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +48,26 @@ class Place:
 
     @classmethod
     def of(cls, address: str) -> Place:
-        """The place that every process of this user finds for an address.
+        """The place that every process of this user finds for an address, however it writes the address.
 
         Its name is a hash, because an address may hold a secret.
         """
-        digest = hashlib.sha256(address.encode()).hexdigest()[:24]
-        return cls(os.path.join(runtime_folder(), f"{digest}.sock"))
+        digest = hashlib.sha256(_one_spelling(address).encode()).hexdigest()
+        return cls(os.path.join(runtime_folder(), f"{digest[:_DIGITS]}{_SUFFIX}"))
+
+
+def _one_spelling(address: str) -> str:
+    """The same text for addresses that differ in the order of options, or in how they write a path."""
+    parsed = parse_address(address)
+    location = os.path.realpath(parsed.path) if parsed.location.startswith("/") else parsed.location
+    return repr((parsed.scheme, location, sorted(parsed.options.items())))
 
 
 def runtime_folder() -> str:
     """A folder of mode 0700 that is this user's and that all processes of the user agree on."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    usable = os.path.isabs(base) and os.access(base, os.W_OK)
+    fits = len(os.fsencode(base)) + len("/ckpt/") + _DIGITS + len(_SUFFIX) <= MAX_PATH_BYTES
+    usable = fits and os.path.isabs(base) and os.access(base, os.W_OK)
     folder = os.path.join(base, "ckpt") if usable else f"/tmp/ckpt-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)

@@ -16,8 +16,9 @@ from ckpt.errors import ConfigError
 
 _BACKLOG = 512
 _CREDENTIALS = struct.Struct("3i")
-_MAX_PATH_BYTES = 107
 _ROOT = 0
+MAX_PATH_BYTES = 107
+"""What Linux has room for in the address of a unix socket."""
 
 
 class UnixListener:
@@ -25,9 +26,9 @@ class UnixListener:
 
     def __init__(self, path: str) -> None:
         self.path = self.name = os.path.abspath(path)
-        if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
+        if len(os.fsencode(self.path)) > MAX_PATH_BYTES:
             raise ConfigError(
-                f"the socket path {self.path} is longer than {_MAX_PATH_BYTES} bytes; name a shorter one"
+                f"the socket path {self.path} is longer than {MAX_PATH_BYTES} bytes; name a shorter one"
             )
         require_private_folder(os.path.dirname(self.path))
         with contextlib.suppress(FileNotFoundError):

@@ -6,6 +6,7 @@ They need no token: a page of counts names no namespace, no key and no value.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -34,14 +35,17 @@ class Scrapes:
         class Handler(_Handler):
             make_page = staticmethod(page)
 
+        class Server(HTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
         try:
-            self._server = HTTPServer((host, port), Handler)
+            self._server = Server((host, port), Handler)
         except OSError as error:
             raise ConfigError(
                 f"cannot answer scrapes on {host} port {port}: {error}; choose another for --metrics"
             ) from error
         bound = self._server.server_address
-        self.name = f"{bound[0]!s}:{bound[1]}"
+        self.name = f"[{bound[0]!s}]:{bound[1]}" if ":" in host else f"{bound[0]!s}:{bound[1]}"
         self._thread = threading.Thread(
             target=self._server.serve_forever,
             kwargs={"poll_interval": 0.1},

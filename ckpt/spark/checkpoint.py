@@ -62,6 +62,10 @@ class CommitIds:
     def __init__(self, ids: dict[int, list[list[str]]]) -> None:
         self._ids = ids
 
+    def has(self, name: StoreName) -> bool:
+        """Whether the store still counts: its operator may have had more partitions before."""
+        return name.operator not in self._ids or name.partition < len(self._ids[name.operator])
+
     def of(self, name: StoreName) -> str | None:
         """The commit of one store, or None if the last one at its version counts."""
         partitions = self._ids.get(name.operator, [])

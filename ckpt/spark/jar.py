@@ -103,10 +103,16 @@ def built_jar(
     for found in (prebuilt, path):
         if os.path.exists(found):
             return found
-    with cache.locked(name, report=report):
-        if not os.path.exists(path):
-            report(f"compiling {stem} for Spark {spark.version}")
-            _compile(spark, sources, path)
+    try:
+        with cache.locked(name, report=report):
+            if not os.path.exists(path):
+                report(f"compiling {stem} for Spark {spark.version}")
+                _compile(spark, sources, path)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot keep the compiled provider in {os.path.dirname(path)}: {error.strerror or error}; set "
+            "CKPT_CACHE to a folder that can be written to"
+        ) from error
     return path
 
 

@@ -62,7 +62,8 @@ class Selection:
         for name in names:
             parsed = StoreName.parse(name)
             assert parsed is not None
-            places.append(self._pinned(backend, name, version, ids.of(parsed)))
+            if ids.has(parsed):
+                places.append(self._pinned(backend, name, version, ids.of(parsed)))
         return places
 
     def _one_kind(self, backend: Backend, names: list[str]) -> list[str]:

@@ -29,17 +29,19 @@ ADDRESS_SETTING = f"{_STATE_STORE}.ckpt.address"
 _LOCAL_SCHEMES = frozenset({"log", "file", "memory", "fsspec+file", "fsspec+local"})
 _OF_ONE_SIDECAR = frozenset({"log", "memory"})
 """What one process has open: a second host cannot share it, whatever storage its path is on."""
-_HOST_AND_PORT = re.compile(r"\[?[^\[\]]+\]?:\d{1,5}")
+_PORT = r"0*(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
+_HOST_AND_PORT = re.compile(rf"\[?[^\[\]]+\]?:{_PORT}")
+_A_SECOND_OR_MORE = re.compile(r"0*([1-9]\d*(s|m|min|h|d)?|[1-9]\d{3,}ms|[1-9]\d{6,}us)", re.IGNORECASE)
 _VARIABLE = re.compile(r"env:([A-Za-z_]\w*)")
 _ANY = re.compile(".+")
 _KNOWN = {
     "address": (_ANY, "an address"),
     "python": (_ANY, "a Python"),
-    "sidecar": (_HOST_AND_PORT, "HOST:PORT"),
+    "sidecar": (_HOST_AND_PORT, "HOST:PORT with a port up to 65535"),
     "sidecar.token": (_VARIABLE, "env:NAME"),
     "sidecar.ca": (_ANY, "a PEM file"),
-    "timeout": (re.compile(r"\d+(us|ms|s|m|min|h|d)?", re.IGNORECASE), "a time such as 120s"),
-    "metrics": (_HOST_AND_PORT, "HOST:PORT"),
+    "timeout": (_A_SECOND_OR_MORE, "a time such as 120s, of at least 1s"),
+    "metrics": (_HOST_AND_PORT, "HOST:PORT with a port up to 65535"),
     "memory": (re.compile(r"off|\d+([kmgtp]?b|[kmgtp])?", re.IGNORECASE), "an amount such as 512m, or off"),
     "recovery": (re.compile("eager|lazy"), "eager or lazy"),
 }
@@ -71,7 +73,9 @@ class RunningSidecar:
 
     def __post_init__(self) -> None:
         if not _HOST_AND_PORT.fullmatch(self.name):
-            raise ConfigError(f"a sidecar is HOST:PORT such as db1:7077, got {self.name!r}")
+            raise ConfigError(
+                f"a sidecar is HOST:PORT such as db1:7077, ports end at 65535, got {self.name!r}"
+            )
         if not _VARIABLE.fullmatch(self.token):
             raise ConfigError(
                 "a token does not belong into settings, which Spark shows in its UI; set it as an "
@@ -181,6 +185,11 @@ def session_settings(
         or (sys.executable if local or where is Reach.HOST else "python3"),
         **({} if sidecar is None else sidecar.settings()),
     }
+
+
+def is_of_one_machine(address: str) -> bool:
+    """Whether an address leads to something only on the machine that it is on; nobody knows of `env:NAME`."""
+    return _VARIABLE.fullmatch(address) is None and parse_address(address).scheme in _LOCAL_SCHEMES
 
 
 def address_of(address: str) -> str:

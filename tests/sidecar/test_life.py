@@ -359,6 +359,27 @@ class TestPlace:
         monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
         assert runtime_folder() == f"/tmp/ckpt-{os.geteuid()}"
 
+    def test_a_runtime_folder_that_leaves_no_room_for_a_socket_is_not_used(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        deep = tmp_path / ("x" * 100)
+        deep.mkdir()
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+        assert runtime_folder() == f"/tmp/ckpt-{os.geteuid()}"
+
+    @pytest.mark.parametrize(
+        "written", ["{0}/log/", "{0}//log", "{0}/x/../log", "{0}/%6Cog", "{0}/link", "{0}/log?b=2&a=1"]
+    )
+    def test_one_store_has_one_place_however_its_address_is_written(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+    ) -> None:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+        (tmp_path / "link").symlink_to(tmp_path / "log")
+        options = "?a=1&b=2" if "?" in written else ""
+        known = Place.of(f"log://{tmp_path}/log{options}")
+        assert Place.of(f"log://{written.format(tmp_path)}") == known
+        assert Place.of(f"log://{tmp_path}/log2{options}") != known
+
     def test_a_place_tells_addresses_apart_and_shows_none(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -66,6 +66,12 @@ def test_nothing_else_is_there(path: str, request_: dict[str, Any], code: int) -
     caught.value.close()
 
 
+def test_ipv6() -> None:
+    with Scrapes("::1", 0, lambda: "ok\n") as scrapes:
+        assert scrapes.name.startswith("[::1]:")
+        assert scraped(scrapes.name) == "ok\n"
+
+
 def test_garbage_does_not_end_it() -> None:
     with Scrapes("127.0.0.1", 0, lambda: "ok\n") as scrapes:
         host, _, port = scrapes.name.partition(":")

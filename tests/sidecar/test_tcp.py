@@ -190,6 +190,8 @@ class TestCommand:
             (["--listen", "127.0.0.1:0"], "needs a token"),
             (["--listen", "nowhere", "--token-file", "TOKEN"], "HOST:PORT"),
             (["--listen", "127.0.0.1:0", "--token-file", "EMPTY"], "needs a token"),
+            (["--listen", "127.0.0.1:0", "--token-file", "MISSING"], "name a file that holds one"),
+            (["--listen", "127.0.0.1:65536", "--token-file", "TOKEN"], "HOST:PORT"),
             (["--listen", "127.0.0.1:0", "--token-file", "LONG"], "at most 1024"),
             (["--listen", "127.0.0.1:0", "--token-file", "TOKEN", "--tls-cert", "TOKEN"], "no TLS with"),
             (["--listen", "127.0.0.1:0", "--token-file", "TOKEN", "--tls-key", "TOKEN"], "needs --tls-cert"),

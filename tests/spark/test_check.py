@@ -242,12 +242,15 @@ def test_what_only_an_executor_notices_is_in_the_first_line(
     assert "ended with code 3 and said: ckpt: the shop is closed" in first
 
 
+@pytest.mark.parametrize(
+    "end", ["read address; echo READY {0}/gone; exit", "kill -9 $$"], ids=["ended", "killed"]
+)
 def test_a_sidecar_that_ends_before_it_is_held_is_replaced(
-    spark: SparkSession, stream_of: Any, python: Python, tmp_path: Path
+    spark: SparkSession, stream_of: Any, python: Python, tmp_path: Path, end: str
 ) -> None:
     stream = stream_of("in", "word string")
     stream.feed([{"word": "be"}, {"word": "be"}])
-    once = f"if mkdir {tmp_path}/once; then read address; echo READY {tmp_path}/gone; exit; fi"
+    once = f"if mkdir {tmp_path}/once; then {end.format(tmp_path)}; fi"
     spark.conf.set(PYTHON, python(f'{once}\nexec "$PYTHON" "$@"'))
     try:
         stream.run(stream.stream().groupBy("word").count(), "update")

@@ -7,7 +7,8 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 
 import ckpt
 from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener
-from ckpt.sidecar.frames import HEAD, HELLO
+from ckpt.sidecar.frames import HEAD, HELLO, Kind, Status, Welcome, encode_error, frame
 
 Serve = Callable[..., Sidecar]
 
@@ -71,6 +72,69 @@ def test_a_sidecar_that_is_started_again_is_found(provider_of: Any, serve: Serve
         store.put("a", 1, 2)
     with serve(port=int(sidecar.name.rpartition(":")[2])):
         assert provider.open(2, store.commit()).all() == [("a", 1, 2)]
+
+
+GREETED = b"".join(frame(Status.DONE, 0, Welcome(1, 1 << 20, "log:///elsewhere").encode()))
+REFUSED = b"".join(frame(Status.FATAL, 0, encode_error(Kind.UNAVAILABLE, "the sidecar is about to end")))
+
+
+def ending(port: int, *answers: bytes) -> threading.Thread:
+    """A sidecar in its last moments: what it says to those who still connect, one after the other."""
+    server = socket.create_server(("127.0.0.1", port))
+
+    def answer() -> None:
+        with server, ExitStack() as open_until_it_ends:
+            for said in answers:
+                connection = server.accept()[0]
+                if not said:
+                    connection.close()
+                    continue
+                open_until_it_ends.enter_context(connection)
+                connection.recv(4096)
+                connection.sendall(said)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("answers", [(b"", b""), (REFUSED,), (REFUSED, b"")], ids=["cut", "refused", "both"])
+def test_a_sidecar_that_ends_while_clients_connect_is_waited_for(
+    provider_of: Any, serve: Serve, answers: tuple[bytes, ...]
+) -> None:
+    with serve() as sidecar:
+        provider = provider_of(settings=settings_of(sidecar.name))
+        store = provider.open(0)
+        store.put("a", 1, 1)
+        store = provider.open(1, store.commit())
+        store.put("a", 1, 2)
+    port = int(sidecar.name.rpartition(":")[2])
+    last = ending(port, *answers)
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(store.commit)
+        last.join(30)
+        with serve(port=port):
+            assert provider.open(2, committed.result(60)).all() == [("a", 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "answers", [(GREETED, REFUSED), (GREETED, b"", GREETED, b"")], ids=["refused", "lost twice"]
+)
+def test_a_sidecar_that_lets_no_request_in_any_more_is_waited_for(
+    provider_of: Any, serve: Serve, answers: tuple[bytes, ...]
+) -> None:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    last = ending(port, *answers)
+    provider = provider_of(settings=settings_of(f"127.0.0.1:{port}"))
+    store = provider.open(0)
+    store.put("a", 1, 1)
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(store.commit)
+        last.join(30)
+        with serve(port=port):
+            assert provider.open(1, committed.result(60)).all() == [("a", 1, 1)]
 
 
 def test_tls_with_whom_the_ca_vouches_for(
@@ -152,6 +216,7 @@ def test_a_wrong_token_is_said_and_not_shown(provider_of: Any, serve: Serve) -> 
     ("settings", "said"),
     [
         ({"sidecar": "127.0.0.1"}, "HOST:PORT"),
+        ({"sidecar": "127.0.0.1:65536"}, "with a port up to 65535"),
         ({"sidecar": "127.0.0.1:1"}, "needs spark.sql.streaming.stateStore.ckpt.sidecar.token"),
         ({"sidecar": "127.0.0.1:1", "sidecar.token": "hunter2"}, "holds a token, which Spark shows"),
         ({"sidecar": "127.0.0.1:1", "sidecar.token": "env:CKPT_NOT_SET"}, "CKPT_NOT_SET is not set"),

@@ -159,8 +159,10 @@ def test_a_setting_that_nobody_reads_is_refused(installed: Path) -> None:
     [
         ("recovery", "lazy", "lasy"),
         ("memory", "512m", "lots"),
-        ("timeout", "500ms", "soon"),
+        ("timeout", "1500ms", "soon"),
+        ("timeout", "2min", "500ms"),
         ("metrics", "127.0.0.1:9090", "9090"),
+        ("metrics", "[::1]:65535", "127.0.0.1:65536"),
         ("sidecar.token", "env:SHOP_TOKEN", "hunter2"),
     ],
 )
@@ -250,6 +252,28 @@ def test_no_spark_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(main, ["spark", "conf", "log:///var/ckpt"], prog_name="ckpt")
     assert result.exit_code == 2
     assert result.stderr == "ckpt: Spark is not installed; install it with: pip install 'ckpt[spark]'\n"
+
+
+def test_a_cache_that_cannot_be_written_to_is_said_so(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(ConfigError, match=f"provider in {tmp_path}/cache/spark: .*; set CKPT_CACHE"):
+        jar.provider_jar()
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (["log:///var/ckpt"], True),
+        (["log:///var/ckpt", "--master", "local[2]"], False),
+        (["log:///var/ckpt", "--reach", "host"], False),
+        (["redis://host:6379/0"], False),
+    ],
+)
+def test_settings_for_this_machine_are_called_so(installed: Path, options: list[str], warned: bool) -> None:
+    """Whoever takes them to a cluster would find the state of a lost executor gone."""
+    result = CliRunner().invoke(main, ["spark", "conf", *options], prog_name="ckpt")
+    assert result.exit_code == 0
+    assert ("name their --master" in result.stderr) is warned
 
 
 def test_a_spark_without_its_compiler_is_said_so(installed: Path, compiles: None) -> None:
@@ -342,7 +366,9 @@ def test_executors_may_share_a_sidecar_that_runs(installed: Path) -> None:
     assert printed[f"{ADDRESS.removesuffix('address')}sidecar.token"] == "env:SHOP_TOKEN"
 
 
-@pytest.mark.parametrize(("name", "token"), [("db1", "env:T"), ("db1:7077", "hunter2")])
+@pytest.mark.parametrize(
+    ("name", "token"), [("db1", "env:T"), ("db1:65536", "env:T"), ("db1:7077", "hunter2")]
+)
 def test_a_sidecar_has_a_port_and_no_token_in_settings(name: str, token: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ckpt.spark.RunningSidecar(name, token=token)

@@ -1,5 +1,6 @@
 package ckpt.spark
 
+import java.io.IOException
 import java.nio.ByteBuffer
 import java.util.concurrent.ConcurrentLinkedDeque
 
@@ -92,9 +93,17 @@ final class Client(endpoint: Endpoint, limitMs: Long) {
       last: ByteBuffer => Unit = _ => ()): Unit =
     withConnection(_.ask(operation, bodyBytes)(fill)(part, last))
 
+  /** A sidecar that lets nobody in any more is lost, as one that has ended is: no request has failed yet. */
+  private def connect(): Connection =
+    try new Connection(endpoint, lifeline = false, limitMs)
+    catch {
+      case refused: SidecarError if refused.kind == SidecarError.Unavailable =>
+        throw new IOException(s"$endpoint refused a connection: ${refused.getMessage}", refused)
+    }
+
   private def withConnection(use: Connection => Unit): Unit = {
     val pooled = idle.poll()
-    val connection = if (pooled != null) pooled else new Connection(endpoint, lifeline = false, limitMs)
+    val connection = if (pooled != null) pooled else connect()
     var usable = false
     try {
       use(connection)

@@ -197,12 +197,13 @@ final class Moving(spark: SparkSession, checkpoint: String, targetName: String) 
 
 object Moving {
   private final val Sparks = "org.apache.spark.sql.execution.streaming.state"
+  private[spark] val DefaultProvider = s"$Sparks.HDFSBackedStateStoreProvider"
 
   /** Who keeps state: the name that the command line knows, the class that Spark knows, and what a person reads. */
   private sealed abstract class Keeper(val name: String, val providerClass: String, val called: String)
   private case object Ckpt extends Keeper("ckpt", classOf[CkptStateStoreProvider].getName, "ckpt")
   private case object Default
-      extends Keeper("default", s"$Sparks.HDFSBackedStateStoreProvider", "Spark's default provider")
+      extends Keeper("default", DefaultProvider, "Spark's default provider")
   private case object RocksDb
       extends Keeper("rocksdb", s"$Sparks.RocksDBStateStoreProvider", "Spark's RocksDB provider")
 

@@ -24,6 +24,7 @@ object Settings {
   private val Known = Set(Address, Python, Sidecar, Token, CaFile, Timeout, Scrapes, Memory, Recovery)
   private val FromEnvironment = "env:"
   private val HostAndPort = "\\[?([^\\[\\]]+)\\]?:([0-9]{1,5})".r
+  private val MostPort = 65535
   private val DefaultShareOfHeap = 0.4
 
   def sidecar(conf: StateStoreConf): SidecarSettings = {
@@ -61,14 +62,15 @@ object Settings {
   }
 
   private def endpoint(conf: StateStoreConf, text: String): TcpEndpoint = text match {
-    case HostAndPort(host, port) =>
+    case HostAndPort(host, port) if port.toInt <= MostPort =>
       if (!find(conf, Token).forall(_.startsWith(FromEnvironment))) throw new SparkException(
         s"$Token holds a token, which Spark shows in its UI; change it, put it into an environment variable on every " +
           "executor, and set env:NAME")
       val token = secret(conf, Token).getOrElse(throw new SparkException(
         s"$Sidecar needs $Token, the name of an environment variable as env:NAME that holds the sidecar's token"))
       TcpEndpoint(host, port.toInt, token, find(conf, CaFile))
-    case _ => throw new SparkException(s"$Sidecar is HOST:PORT of a sidecar that runs, and not $text")
+    case _ => throw new SparkException(
+      s"$Sidecar is HOST:PORT of a sidecar that runs, with a port up to $MostPort, and not $text")
   }
 
   private def timeoutMs(text: String): Long = {

@@ -7,6 +7,7 @@ import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit}
 import java.util.concurrent.atomic.LongAdder
 import javax.net.ssl.SSLException
 
+import scala.annotation.tailrec
 import scala.collection.mutable
 
 import org.slf4j.LoggerFactory
@@ -31,6 +32,7 @@ object Sidecar {
   private val AwaitRestartNanos = TimeUnit.SECONDS.toNanos(30)
   private val LookAgainMs = 200L
   private val StartAttempts = 3
+  private val MostLosses = 2 // in one request: a host that kills it again and again is to be seen to
 
   /** A sidecar as this process sees it; `process` is that of a sidecar that was started here, or an ended one. */
   private final case class Connected(
@@ -60,16 +62,25 @@ final class Sidecar(settings: SidecarSettings) {
   /** The address of the backend, without secrets. */
   def backend: String = current().lifeline.backend
 
-  /** Makes a request; a request whose answer was lost is repeated once, which the protocol allows for every one. */
-  def call[A](request: Client => A): A = {
-    val first = current()
-    try attempt(first, request)
-    catch {
-      case certain @ (_: SidecarError | _: SidecarHangs | _: ClosedByInterruptException) => throw certain
-      case lost: IOException =>
-        log.warn(s"lost the sidecar at ${first.endpoint}: $lost; connecting again")
-        forget(first)
-        attempt(current(), request)
+  /** Makes a request; one whose answer was lost is repeated, which the protocol allows for every one. */
+  def call[A](request: Client => A): A = call(request, losses = 0)
+
+  @tailrec
+  private def call[A](request: Client => A, losses: Int): A = {
+    val connected = current()
+    val answer =
+      try Right(attempt(connected, request))
+      catch {
+        case certain @ (_: SidecarError | _: SidecarHangs | _: ClosedByInterruptException) => throw certain
+        case lost: IOException => Left(lost)
+      }
+    answer match {
+      case Right(done) => done
+      case Left(lost) =>
+        forget(connected)
+        if (losses == MostLosses) throw lost
+        log.warn(s"lost the sidecar at ${connected.endpoint}: $lost; connecting again")
+        call(request, losses + 1)
     }
   }
 
@@ -114,28 +125,37 @@ final class Sidecar(settings: SidecarSettings) {
     }
   }
 
-  /** Starts a sidecar, or finds one; one that was found may end before a lifeline holds it, then another is started. */
+  /** Starts a sidecar, or finds one. It may end before a lifeline holds it, or be killed: then another is started. */
   private def start(): Connected = {
     var made: Connected = null
     var attempts = 0
     while (made == null) {
-      val (process, socket) = SidecarProcess.start(settings)
-      val endpoint = UnixEndpoint(socket)
       attempts += 1
       try {
-        made = connected(endpoint, Some(process))
-        log.info(s"the sidecar of process ${process.pid} answers at $endpoint")
+        val (process, socket) = SidecarProcess.start(settings)
+        made = connectedTo(process, UnixEndpoint(socket), attempts)
       } catch {
-        case ended: IOException if attempts < StartAttempts && hasEnded(ended) =>
-          log.info(s"the sidecar at $endpoint has just ended: $ended; starting another")
+        case killed: KilledSidecar if attempts < StartAttempts => log.warn(s"${killed.getMessage}; starting another")
       }
     }
     made
   }
 
+  /** Null if it has ended meanwhile and there may be other attempts. */
+  private def connectedTo(process: Process, endpoint: Endpoint, attempt: Int): Connected =
+    try {
+      val made = connected(endpoint, Some(process))
+      log.info(s"the sidecar of process ${process.pid} answers at $endpoint")
+      made
+    } catch {
+      case ended: IOException if attempt < StartAttempts && hasEnded(ended) =>
+        log.info(s"the sidecar at $endpoint has just ended: $ended; starting another")
+        null
+    }
+
   private def hasEnded(failure: IOException): Boolean = failure match {
     case refusal: SidecarError => refusal.kind == SidecarError.Unavailable
-    case _: SilentSidecar | _: ClosedByInterruptException => false
+    case _: SilentSidecar | _: NoSidecar | _: ClosedByInterruptException => false
     case _ => true
   }
 
@@ -146,17 +166,17 @@ final class Sidecar(settings: SidecarSettings) {
     while (found == null) {
       try found = connected(endpoint, process = None)
       catch {
-        case refused: ConnectException =>
-          if (System.nanoTime() > patience) throw new IOException(s"no sidecar answers at $endpoint " +
-            s"(${refused.getMessage}); start one there: ckpt serve ADDRESS --listen $endpoint, or correct " +
-            Settings.Sidecar, refused)
-          Thread.sleep(LookAgainMs)
-        case e: SSLException =>
-          throw new IOException(s"no TLS with the sidecar at $endpoint: ${e.getMessage}; see that ${Settings.CaFile} " +
-            s"holds the CA of its certificate, and that the certificate names ${endpoint.host}", e)
         case e: SidecarError if e.kind == SidecarError.Token =>
           throw new IOException(s"the sidecar at $endpoint says: ${e.getMessage}; it is in the environment variable " +
             s"that ${Settings.Token} names", e)
+        // Whatever a sidecar says or does while it ends, or has just ended: who takes its place has not said it.
+        case ended: IOException if hasEnded(ended) && System.nanoTime() < patience => Thread.sleep(LookAgainMs)
+        case refused: ConnectException =>
+          throw new IOException(s"no sidecar answers at $endpoint (${refused.getMessage}); start one there: ckpt serve " +
+            s"ADDRESS --listen $endpoint, or correct ${Settings.Sidecar}", refused)
+        case e: SSLException =>
+          throw new IOException(s"no TLS with the sidecar at $endpoint: ${e.getMessage}; see that ${Settings.CaFile} " +
+            s"holds the CA of its certificate, and that the certificate names ${endpoint.host}", e)
         case e @ (_: EOFException | _: SocketException) =>
           throw new IOException(s"$endpoint closed the connection without a greeting; if it wants TLS, set " +
             Settings.CaFile, e)

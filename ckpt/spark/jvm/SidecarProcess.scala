@@ -7,11 +7,15 @@ import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, Ti
 
 import org.slf4j.LoggerFactory
 
+/** A signal ended the sidecar before it was ready: nothing is wrong with it, and another may come further. */
+final class KilledSidecar(message: String) extends IOException(message)
+
 /** Starts `ckpt serve --on-demand`, which is the sidecar of an address or finds the one that runs. */
 object SidecarProcess {
   private val log = LoggerFactory.getLogger(classOf[Sidecar])
-  private val ReadyWithinS = 60L
+  private val LeastReadyWithinMs = 60000L
   private val Ready = "READY "
+  private val BySignal = 128
 
   /** The process, and the socket at which a sidecar answers. */
   def start(settings: SidecarSettings): (Process, Path) = {
@@ -40,12 +44,18 @@ object SidecarProcess {
     val reader = new Thread(() => readOutput(settings, process, answer), "ckpt-sidecar-output")
     reader.setDaemon(true)
     reader.start()
-    try answer.get(ReadyWithinS, TimeUnit.SECONDS)
+    val withinMs = math.max(LeastReadyWithinMs, settings.timeoutMs)
+    try answer.get(withinMs, TimeUnit.MILLISECONDS)
     catch {
-      case e: ExecutionException => throw new IOException(e.getCause.getMessage, e.getCause)
+      case e: ExecutionException =>
+        throw e.getCause match {
+          case killed: KilledSidecar => killed
+          case cause => new IOException(cause.getMessage, cause)
+        }
       case _: TimeoutException =>
         process.destroyForcibly()
-        throw new IOException(s"the sidecar was not ready after $ReadyWithinS s; the executor's log has what it said")
+        throw new IOException(s"the sidecar was not ready after ${withinMs / 1000} s; the executor's log has what it " +
+          s"said; if its backend takes longer to open, raise ${Settings.Timeout}")
     }
   }
 
@@ -64,8 +74,8 @@ object SidecarProcess {
         line = lines.readLine()
       }
       val code = process.waitFor()
-      answer.completeExceptionally(
-        new IOException(s"`${settings.python} -m ckpt serve` ended with code $code and said: $said"))
+      val told = s"`${settings.python} -m ckpt serve` ended with code $code and said: $said"
+      answer.completeExceptionally(if (code > BySignal) new KilledSidecar(told) else new IOException(told))
     } catch {
       case e: IOException => answer.completeExceptionally(e)
     } finally lines.close()

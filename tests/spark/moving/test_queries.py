@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+import ckpt.spark
 from ckpt.errors import ConfigError
 from ckpt.spark import Keeper, Move
 
@@ -115,6 +116,29 @@ def test_a_query_is_moved_in_and_out_again(
     stream.end()
     stream.run(query(stream.stream()), "append")
     assert put_out(stream) == before_the_end(query(stream.rows()).collect())
+
+
+@pytest.mark.parametrize("partitions", [2, 5])
+def test_a_query_gets_another_number_of_partitions_with_rocksdb(
+    spark: SparkSession, counting: Any, keepers: Any, partitions: int
+) -> None:
+    """Spark can change it for its RocksDB only, so that the way is out and in again."""
+    Move(spark, counting.checkpoint, Keeper.CKPT).run()
+    keepers.use("ckpt")
+    counting.run(2)
+    Move(spark, counting.checkpoint, Keeper.ROCKSDB).run()
+    keepers.use("rocksdb")
+    spark._streamingCheckpointManager.repartition(counting.checkpoint, partitions)
+    (stores,) = Move(spark, counting.checkpoint, Keeper.CKPT).plan.stores
+    assert stores.partitions == partitions
+    Move(spark, counting.checkpoint, Keeper.CKPT).run()
+    keepers.use("ckpt")
+    counting.run(3)
+    assert counting.newest == counting.expected
+    # Of partitions that are no more the store still holds what they were.
+    state = ckpt.spark.read_state(spark, counting.checkpoint)
+    assert {row.word: row["count"] for row in state.select("key.*", "value.*").collect()} == counting.expected
+    assert max(row.partition for row in state.select("partition").collect()) < partitions
 
 
 class Summing(StatefulProcessor):
