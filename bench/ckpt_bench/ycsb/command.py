@@ -13,7 +13,7 @@ import click
 from ckpt.cli.failures import BAD_DATA, INTERRUPTED, UNAVAILABLE
 from ckpt.cli.stores import address_parameter
 from ckpt.errors import ConfigError
-from ckpt_bench.outputs import reason_of, require_writable
+from ckpt_bench.outputs import reason_of, require_writable, write_text
 from ckpt_bench.ycsb.exporters import EXPORTERS
 from ckpt_bench.ycsb.page import page_of
 from ckpt_bench.ycsb.properties import gathered
@@ -135,8 +135,7 @@ def _draw(results: Results, settings: Settings, html: str | None) -> str | None:
 def _write(path: str, text: str) -> str | None:
     """None if the text is in the file; else why not."""
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        write_text(path, text)
     except OSError as error:
         return f"cannot write {path}: {reason_of(error)}"
     return None
