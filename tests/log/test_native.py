@@ -175,6 +175,27 @@ def test_ctrl_c_while_a_segment_is_fetched_is_heard(tmp_path: Path) -> None:
             log.get_many("words", [b"be"])
 
 
+def test_what_goes_wrong_while_looking_into_a_segment_is_heard(tmp_path: Path) -> None:
+    """Segments of an object store are fetched when somebody looks into them, and that may fail."""
+
+    class Seeded:
+        seed = 0
+
+    class Lost(Seeded):
+        @property
+        def buffer(self) -> memoryview:
+            # Python forgets an error that is not yet raised when it looks through the classes of an object.
+            sys._clear_type_cache()
+            raise CkptError("the object is gone")
+
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {b"be": b"2"})
+        for number in log._engine.live.numbers:
+            log._engine.records.near[number] = Lost()  # type: ignore[assignment]
+        with pytest.raises(CkptError, match="the object is gone"):
+            log.get_many("words", [b"be"])
+
+
 def test_locations_are_taken_apart_alike(tmp_path: Path) -> None:
     """A record far into a large segment: the widest numbers that a location has."""
     with LogBackend(str(tmp_path / "log")) as log:

@@ -383,22 +383,32 @@ static PyObject *segment_of(const View *view, uint64_t location)
     return segment;
 }
 
+static enum found value_in_segment(PyObject *segment, uint64_t location, const unsigned char *key, size_t key_len,
+                                   PyObject **value)
+{
+    /* One question at a time: Python may lose an error if it is asked for more before the error is raised. */
+    PyObject *seed = PyObject_GetAttr(segment, seed_name);
+    if (!seed) return FAILED;
+    uint64_t number = PyLong_AsUnsignedLongLong(seed);
+    Py_DECREF(seed);
+    if (PyErr_Occurred()) return FAILED;
+    PyObject *buffer = PyObject_GetAttr(segment, buffer_name);
+    if (!buffer) return FAILED;
+    Py_buffer memory;
+    int failed = PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE) < 0;
+    Py_DECREF(buffer);
+    if (failed) return FAILED;
+    enum found answer = value_in_frame(memory.buf, (size_t)memory.len, number, location, key, key_len, value);
+    PyBuffer_Release(&memory);
+    return answer;
+}
+
 static enum found value_at(const View *view, uint64_t location, const unsigned char *key, size_t key_len,
                            PyObject **value)
 {
     PyObject *segment = segment_of(view, location);
     if (!segment) return PyErr_Occurred() ? FAILED : LOOK_CLOSER;
-    enum found answer = FAILED;
-    Py_buffer memory;
-    PyObject *buffer = PyObject_GetAttr(segment, buffer_name), *seed = PyObject_GetAttr(segment, seed_name);
-    if (buffer && seed && PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE) == 0) {
-        uint64_t number_of_seed = PyLong_AsUnsignedLongLong(seed);
-        if (!PyErr_Occurred())
-            answer = value_in_frame(memory.buf, (size_t)memory.len, number_of_seed, location, key, key_len, value);
-        PyBuffer_Release(&memory);
-    }
-    Py_XDECREF(buffer);
-    Py_XDECREF(seed);
+    enum found answer = value_in_segment(segment, location, key, key_len, value);
     Py_DECREF(segment);
     return answer;
 }
@@ -461,10 +471,10 @@ static PyObject *get_each(PyObject *module, PyObject *const *args, Py_ssize_t co
         PyErr_SetString(PyExc_TypeError, "get_each(list, int, int, list, tuple, frozenset, dict, callable, dict)");
         return NULL;
     }
-    View view = {
-        PyLong_AsUnsignedLongLong(args[1]), PyLong_AsUnsignedLongLong(args[2]),
-        args[3], args[4], args[5], args[6], args[7],
-    };
+    View view = {0, 0, args[3], args[4], args[5], args[6], args[7]};
+    view.namespace = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred()) return NULL;
+    view.seed = PyLong_AsUnsignedLongLong(args[2]);
     if (PyErr_Occurred()) return NULL;
     PyObject *rest = PyList_New(0);
     for (Py_ssize_t i = 0; rest && i < PyList_Size(args[0]); i++) {
