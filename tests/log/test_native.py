@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from ckpt.errors import CkptError
-from ckpt_backends.log import LogBackend, LogOptions, hashing, reading
+from ckpt_backends.log import LogBackend, LogOptions, engine, hashing, opening, reading
+from ckpt_backends.log.frame import Kind, build_body, seal
 from ckpt_backends.log.native import native
 from ckpt_backends.log.runs import Run, encode_run, pack_location, unpack_location
 
@@ -60,6 +61,50 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
     for lengths, hashes in (([2, 2], 2), ([1, 1], 1), ([4], 2)):
         with pytest.raises(ValueError, match="do not fit"):
             native.hash_pieces(b"abc", np.array(lengths, np.uint32), 0, np.empty(hashes, np.uint64))
+
+
+U64 = st.integers(0, 2**64 - 1)
+
+
+@given(st.binary(max_size=300), st.binary(max_size=3000), st.integers(0, 2**32 - 1), U64, U64, U64, U64)
+def test_a_put_is_the_same_frame(
+    key: bytes, value: bytes, namespace: int, sequence: int, durable: int, epoch: int, seed: int
+) -> None:
+    assert native is not None
+    body = build_body(Kind.DATA, namespace, [key], [value])
+    frame = seal(body, sequence=sequence, durable=durable, epoch=epoch, seed=seed, layer=0)
+    assert native.sealed_put(key, value, namespace, sequence, durable, epoch, seed) == b"".join(frame)
+
+
+def test_a_frame_of_what_does_not_fit_is_refused() -> None:
+    assert native is not None
+    with pytest.raises(OverflowError, match="cannot hold"):
+        native.sealed_put(b"be", b"2", 2**32, 1, 0, 1, 0)
+    with pytest.raises(OverflowError):
+        native.sealed_put(b"be", b"2", 1, -1, 0, 1, 0)
+    with pytest.raises(TypeError, match="sealed_put"):
+        native.sealed_put("be", b"2", 1, 1, 0, 1, 0)  # type: ignore[arg-type]
+
+
+def test_single_puts_leave_the_same_log(tmp_path: Path) -> None:
+    """Byte for byte, through the beginnings of segments, whichever half has written it."""
+    rng = np.random.default_rng(7)
+    puts = [{b"key-%d" % rng.integers(30): rng.bytes(rng.integers(6000))} for _ in range(40)]
+    written = []
+    for way in ("compiled", "plain"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(opening.secrets, "randbits", lambda bits: 2**bits // 3)
+            if way == "plain":
+                patch.setattr(engine, "native", None)
+            with LogBackend(str(tmp_path / way), LogOptions(segment_bytes=16 << 10, gc=False)) as log:
+                log.put_many("words", {b"": b""})
+                for put in puts:
+                    log.put_many("words", put)
+                frames = [log._storage.segment(n, 0).buffer for n in log._storage.numbers()]
+                written.append([bytes(frame) for frame in frames])
+                assert both(log, [key for put in puts for key in put])
+    assert len(written[0]) > 5
+    assert written[0] == written[1]
 
 
 KEYS = [b"", b"a", b"be", b"\0", b"k" * 17, *(b"key-%d" % n for n in range(20))]

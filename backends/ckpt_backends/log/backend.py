@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -27,6 +27,9 @@ _CAPABILITIES = Capabilities(
     detects_corruption=True,
     reads_in_process=True,
 )
+
+_SMALL = 1 << 16
+"""What is longer than this is written from where it is, without a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,28 @@ class LogBackend(EngineBackend):
             engine, maintenance, durable_writes=options.durability is Durability.FSYNC, clock=clock
         )
         self.capabilities = _CAPABILITIES
+
+    def put_many(self, namespace: str, items: Mapping[bytes, bytes], *, ttl_s: float | None = None) -> None:
+        if type(items) is not dict or len(items) != 1 or ttl_s is not None or not self._put(namespace, items):
+            super().put_many(namespace, items, ttl_s=ttl_s)
+
+    def _put(self, namespace: str, items: dict[bytes, bytes]) -> bool:
+        """One small put into a namespace that is there; False if there is more to it than that."""
+        [(key, value)] = items.items()
+        if not (type(key) is type(value) is bytes) or len(key) + len(value) > _SMALL or self._closed:
+            return False
+        self._maintenance.wait_for_room()
+        engine = self._engine
+        with engine.lock:
+            state = engine.catalog.by_name.get(namespace) if type(namespace) is str else None
+            if state is None or state.history is not None:
+                return False
+            ticket = engine.append_put(state.id, key, value)
+        if ticket is None:
+            return False
+        if self._durable_writes:
+            engine.wait_durable(ticket)
+        return True
 
     @property
     def is_broken(self) -> bool:

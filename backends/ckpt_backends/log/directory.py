@@ -127,8 +127,11 @@ class LogDirectory:
 
     def _require_place(self) -> None:
         """Raise if the directory is gone: what was written is lost, and what is there now is another's."""
-        with DiskErrors("look at", self.path):
+        try:
             gone = self.is_gone
+        except OSError:
+            with DiskErrors("look at", self.path):
+                raise
         if gone:
             raise BackendUnavailableError(
                 f"{self.path} was removed or replaced while {self.address} was open; "

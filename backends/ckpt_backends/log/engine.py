@@ -22,6 +22,7 @@ from ckpt.errors import BackendUnavailableError
 from ckpt.versions import Commit
 from ckpt_backends.log.frame import Body, Kind, build_body, seal
 from ckpt_backends.log.manifest import Manifest, Position, SegmentSummary, encode_manifest
+from ckpt_backends.log.native import native
 from ckpt_backends.log.opening import OpenLog
 from ckpt_backends.log.runs import MAX_SEGMENT_BYTES, SEGMENT_SHIFT, pack_location
 from ckpt_backends.log.segment import SegmentHeader, segment_seed
@@ -44,7 +45,9 @@ class Engine(OpenLog):
     """A log that is open, and takes frames if it was opened for that."""
 
     def __init__(self, storage: Storage) -> None:
-        self._sync_done = threading.Condition(threading.Lock())
+        self._sync_state = threading.Lock()
+        """Guards what is known of syncs: `durable`, and the three below."""
+        self._sync_done = threading.Condition(self._sync_state)
         self._syncing = False
         self._closing = False
         self._failure: BackendUnavailableError | None = None
@@ -91,16 +94,46 @@ class Engine(OpenLog):
                 offset, sequence = offset + size, sequence + 1
             self.storage.write(buffers, offset - sum(map(len, buffers)))
         except BaseException:
-            # What the failed write left behind is unknown: the next frame goes to a new segment, whose header
-            # says that the log ended before this batch. Sequences are not used again.
-            self.storage.abandon()
-            self._appended = sequence
+            self._give_up(sequence)
             raise
         self._appended = sequence - 1
         self.tail = Position(number, offset, sequence)
         self._make_visible(placed, commit)
         self.on_append()
         return Ticket(self._appended, self.life)
+
+    def append_put(self, namespace: int, key: bytes, value: bytes) -> Ticket | None:
+        """Append a small put of a plain namespace; None, and nothing done, if it takes more than its frame.
+
+        Does what `append` does with the same put, in a fraction of the time. Callers hold the lock.
+        """
+        sequence, tail, storage = self._appended + 1, self.tail, self.storage
+        number, offset = tail.segment, tail.offset
+        if native is None or self.untouched or self._closing or self._failure is not None:
+            return None
+        frame = native.sealed_put(key, value, namespace, sequence, self.durable, number, self._seed)
+        end = offset + len(frame)
+        if end > storage.capacity() or offset >= MAX_SEGMENT_BYTES:
+            return None
+        try:
+            storage.write((frame,), offset)
+        except BaseException:
+            self._give_up(sequence + 1)
+            raise
+        self._appended = sequence
+        self.tail = Position(number, end, sequence + 1)
+        summary = self.summaries[number]
+        summary.records += 1
+        summary.end = end
+        self.index.add_plain(namespace, (key,), pack_location(number, offset))
+        self.on_append()
+        return Ticket(sequence, self.life)
+
+    def _give_up(self, sequence: int) -> None:
+        # What the failed write left behind is unknown: the next frame goes to a new segment, whose header
+        # says that the log ended before this batch. Sequences are not used again.
+        self.storage.abandon()
+        self._appended = sequence
 
     def _begin(self, sequence: int, previous: int, previous_end: int, size: int) -> tuple[int, int]:
         """Start a new segment; its number and where its first frame goes."""
@@ -187,7 +220,7 @@ class Engine(OpenLog):
 
         Callers do not hold the lock: who syncs needs it for a moment.
         """
-        with self._sync_done:
+        with self._sync_state:
             while (self._ends_of_lives.get(ticket.life, self.durable)) < ticket.sequence:
                 if ticket.life != self.life:
                     raise self._lost_race()
@@ -218,7 +251,7 @@ class Engine(OpenLog):
     def _end_sync(self, durable: int, failure: BackendUnavailableError | None) -> None:
         if failure is not None and (first := self.storage.first_unsynced()) is not None:
             durable = first - 1
-        with self._sync_done:
+        with self._sync_state:
             self._syncing = False
             self.syncs += durable > self.durable
             self.durable = max(self.durable, durable)

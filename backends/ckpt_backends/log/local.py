@@ -236,16 +236,15 @@ class LocalStorage(MappedSegments):
 
     def _sync(self) -> None:
         with self._mutex:
-            self._syncing, self._unsynced = self._unsynced, {}
-        for number, fd in sorted(self._syncing.items()):
-            self._sync_one(number, fd)
+            syncing = self._syncing = self._unsynced
+            self._unsynced = {}
+        for number in sorted(syncing):
+            self._sync_one(number, syncing[number])
         with self._mutex:
-            done, self._syncing = self._syncing, {}
-            unused = [
-                fd for number, fd in done.items() if number != self._number and number not in self._unsynced
-            ]
-        for fd in unused:
-            self._disk.close(fd)
+            self._syncing = {}
+            unused = [n for n in syncing if n != self._number and n not in self._unsynced]
+        for number in unused:
+            self._disk.close(syncing[number])
 
     def _sync_one(self, number: int, fd: int) -> None:
         try:

@@ -493,6 +493,64 @@ static PyObject *get_each(PyObject *module, PyObject *const *args, Py_ssize_t co
     return rest;
 }
 
+/* -- writing ------------------------------------------------------------------------------------ */
+
+static inline void put_u32(unsigned char *p, uint64_t v) { uint32_t low = (uint32_t)v; memcpy(p, &low, 4); }
+static inline void put_u64(unsigned char *p, uint64_t v) { memcpy(p, &v, 8); }
+
+PyDoc_STRVAR(sealed_put_doc,
+"sealed_put(key, value, namespace, sequence, durable, epoch, seed)\n--\n\n"
+"The whole frame of one put of a plain namespace, as `seal` makes it of what `build_body` made.");
+
+static PyObject *sealed_put(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 7 || !PyBytes_Check(args[0]) || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "sealed_put(bytes, bytes, int, int, int, int, int)");
+        return NULL;
+    }
+    uint64_t numbers[5];
+    for (int i = 0; i < 5; i++) {
+        numbers[i] = PyLong_AsUnsignedLongLong(args[2 + i]);
+        if (PyErr_Occurred()) return NULL;
+    }
+    uint64_t namespace = numbers[0], sequence = numbers[1], durable = numbers[2], epoch = numbers[3], seed = numbers[4];
+    char *key, *value;
+    Py_ssize_t key_len, value_len;
+    if (PyBytes_AsStringAndSize(args[0], &key, &key_len) < 0) return NULL;
+    if (PyBytes_AsStringAndSize(args[1], &value, &value_len) < 0) return NULL;
+    if (namespace > UINT32_MAX || key_len > INT32_MAX || value_len > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a frame cannot hold that");
+        return NULL;
+    }
+    size_t middle_len = 12 + (size_t)key_len, used = FRAME_HEADER + middle_len + (size_t)value_len;
+    size_t size = (used + ALIGN - 1) / ALIGN * ALIGN;
+    PyObject *sealed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (!sealed) return NULL;
+    unsigned char *frame = (unsigned char *)PyBytes_AsString(sealed), *middle = frame + FRAME_HEADER;
+    put_u32(middle, (uint64_t)key_len);
+    put_u32(middle + 4, (uint64_t)value_len);
+    put_u32(middle + 8, xxh3_64((const unsigned char *)value, (size_t)value_len, 0));
+    memcpy(middle + 12, key, (size_t)key_len);
+    memcpy(middle + middle_len, value, (size_t)value_len);
+    memset(frame + used, 0, size - used);
+
+    memset(frame, 0, FRAME_HEADER);
+    memcpy(frame, "CKF1", 4);
+    frame[4] = FRAME_FORMAT;
+    frame[5] = DATA_KIND;
+    put_u64(frame + 8, sequence);
+    put_u64(frame + 16, durable);
+    put_u32(frame + 24, epoch);
+    put_u32(frame + 28, namespace);
+    put_u32(frame + 40, 1);
+    put_u32(frame + 52, (uint64_t)key_len);
+    put_u64(frame + 64, xxh3_64(middle, middle_len, seed));
+    put_u32(frame + 72, (uint64_t)value_len);
+    put_u32(frame + FRAME_CHECKED, xxh3_64(frame, FRAME_CHECKED, seed));
+    return sealed;
+}
+
 /* -- columns ------------------------------------------------------------------------------------ */
 
 PyDoc_STRVAR(hash_pieces_doc,
@@ -548,7 +606,7 @@ static PyObject *hash_pieces(PyObject *module, PyObject *const *args, Py_ssize_t
 /* -- the module --------------------------------------------------------------------------------- */
 
 /* Rises with every change of what native.py calls, so that it leaves one alone that was compiled before. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 static PyGetSetDef entries_getset[] = {
     {"verified", (getter)entries_verified, NULL, "A byte for each chunk: whether its checksum was compared.", NULL},
@@ -570,6 +628,7 @@ static PyType_Spec entries_spec = {
 static PyMethodDef functions[] = {
     {"get_each", (PyCFunction)(void (*)(void))get_each, METH_FASTCALL, get_each_doc},
     {"hash_pieces", (PyCFunction)(void (*)(void))hash_pieces, METH_FASTCALL, hash_pieces_doc},
+    {"sealed_put", (PyCFunction)(void (*)(void))sealed_put, METH_FASTCALL, sealed_put_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ckpt_backends.log.runs import Run
     from ckpt_backends.log.segment import Segment
 
-_INTERFACE = 2
+_INTERFACE = 3
 """What this module expects; one that was compiled before `native.c` changed in that respect is not used."""
 
 
@@ -64,6 +64,19 @@ class Native(Protocol):
         /,
     ) -> None:
         """Write the xxh3-64 of each piece of a blob."""
+
+    def sealed_put(
+        self,
+        key: bytes,
+        value: bytes,
+        namespace: int,
+        sequence: int,
+        durable: int,
+        epoch: int,
+        seed: int,
+        /,
+    ) -> bytes:
+        """The whole frame of one put of a plain namespace, as `seal` makes it of what `build_body` made."""
 
 
 def _load() -> Native | None:
