@@ -54,6 +54,9 @@ MAX_SCHEMA_VERSION = (1 << 32) - 1
 MAX_STATE_BYTES = 1 << 30
 """How long one serialised state may be, before compression and after."""
 
+_HEADER_BYTES = HEADER.size
+_VIEW_FROM_BYTES = 4096
+"""A part of a shorter envelope is cheaper to copy than to view."""
 _ZSTD_FROM_BYTES = 128
 """Shorter states are stored as they are: zstd cannot make them smaller by more than its own frame."""
 
@@ -179,9 +182,10 @@ class ValueCodec:
             # What this codec itself writes without zstd and AES-GCM, which nearly every value is: its header
             # says all that `_decode` would find out. Anything else, damage included, is left to that.
             if type(data) is bytes and data.startswith(self._header) and len(data) <= self._longest:
-                checked = memoryview(data)[:-CHECKSUM_BYTES]
+                plain = data if len(data) < _VIEW_FROM_BYTES else memoryview(data)
+                checked = plain[:-CHECKSUM_BYTES]
                 if data.endswith(xxh3_64_digest(checked)[::-1]):
-                    return self.serializer.loads(checked[HEADER.size :])
+                    return self.serializer.loads(checked[_HEADER_BYTES:])
             return self._decode(memoryview(data), namespace, key)
         except (CorruptRecordError, SerializationError) as error:
             reason = f"{_where(namespace, key)} cannot be read: {error}"
