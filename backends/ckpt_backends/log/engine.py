@@ -109,7 +109,8 @@ class Engine(OpenLog):
         """
         sequence, tail, storage = self._appended + 1, self.tail, self.storage
         number, offset = tail.segment, tail.offset
-        if native is None or self.untouched or self._closing or self._failure is not None:
+        summary = self.summaries.get(number)
+        if native is None or summary is None or self.untouched or self._closing or self._failure is not None:
             return None
         frame = native.sealed_put(key, value, namespace, sequence, self.durable, number, self._seed)
         end = offset + len(frame)
@@ -122,7 +123,6 @@ class Engine(OpenLog):
             raise
         self._appended = sequence
         self.tail = Position(number, end, sequence + 1)
-        summary = self.summaries[number]
         summary.records += 1
         summary.end = end
         self.index.add_plain(namespace, (key,), pack_location(number, offset))

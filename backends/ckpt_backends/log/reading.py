@@ -75,7 +75,7 @@ class EngineReader(Backend):
         wanted = check_keys(keys)
         if len(wanted) > 1:
             wanted = list(dict.fromkeys(wanted))
-        if native is not None and version is None and commit_id is None and not (self._has_company or self._closed):
+        if version is None and commit_id is None:
             answer = self._get_at_once(namespace, wanted)
             if answer is not None:
                 return answer
@@ -85,6 +85,8 @@ class EngineReader(Backend):
 
     def _get_at_once(self, namespace: str, keys: list[bytes]) -> dict[bytes, bytes] | None:
         """What nearly every get of a plain namespace finds; None if there is more to say, or to do."""
+        if native is None or self._has_company or self._closed:
+            return None
         engine = self._engine
         turn = engine.turn
         state = engine.catalog.by_name.get(namespace) if type(namespace) is str else None
