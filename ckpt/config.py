@@ -17,7 +17,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote, unquote_plus, urlencode
 
 from ckpt.errors import ConfigError
 
@@ -95,7 +95,8 @@ def parse_address(address: str) -> Address:
         raise ConfigError(f"{shown} is not an address; write scheme://location, for example log:///var/ckpt")
     location, _, query = match[2].partition("?")
     options: dict[str, str] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True) if query else ():
+    for pair in filter(None, query.split("&")):
+        name, _, value = map(unquote_plus, pair.partition("="))
         if name in options:
             raise ConfigError(f"option {name!r} is given twice in the address")
         options[name] = value
@@ -158,8 +159,7 @@ def parse_bytes(text: str, *, of: str = "size") -> int:
 
 
 def _coerce(hint: Any, value: Any, of: str) -> Any:
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
+    if not isinstance(hint, type) and typing.get_origin(hint) in (typing.Union, types.UnionType):
         arms = [a for a in typing.get_args(hint) if a is not type(None)]
         if value is None or (isinstance(value, str) and value.lower() == "none"):
             return None

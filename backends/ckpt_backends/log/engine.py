@@ -45,7 +45,7 @@ class Engine(OpenLog):
     """A log that is open, and takes frames if it was opened for that."""
 
     def __init__(self, storage: Storage) -> None:
-        self._sync_state = threading.Lock()
+        self._sync_state = threading.RLock()  # of which a condition is made sooner than of a plain lock
         """Guards what is known of syncs: `durable`, and the three below."""
         self._sync_done = threading.Condition(self._sync_state)
         self._syncing = False

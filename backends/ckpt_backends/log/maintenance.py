@@ -54,8 +54,9 @@ class Maintenance:
         self._gc, self._gc_trigger, self._gc_select = options.gc, options.gc_trigger, options.gc_select
         self._mutex = threading.RLock()
         """One flush, merge or collection at a time."""
-        self._wake = threading.Event()
-        self._flushed = threading.Condition()
+        self._changed = threading.Condition()
+        """Notified when there is work for the thread, and when a flush has ended."""
+        self._woken = False
         self._thread: threading.Thread | None = None
         self._closing = False
         self._prepared_in = 0
@@ -63,13 +64,22 @@ class Maintenance:
             engine.on_append = self._on_append
 
     def _on_append(self) -> None:
-        if self._wake.is_set():
+        if self._woken:
             return
         if self._is_due() or self._segment_fills_up():
-            self._wake.set()
+            self._wake()
             if self._thread is None and not self._closing:
                 self._thread = threading.Thread(target=self._run, name="ckpt-log-maintenance", daemon=True)
                 self._thread.start()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def _tell_of_flush(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _segment_fills_up(self) -> bool:
         """Half of a segment is used, and nobody has prepared for the next one yet."""
@@ -84,13 +94,14 @@ class Maintenance:
         index = self._engine.index
         if index.active.records < _BACKLOG * self._recent_records or index.frozen is None:
             return
-        with self._flushed:
-            self._flushed.wait_for(lambda: index.frozen is None or self._closing)
+        with self._changed:
+            self._changed.wait_for(lambda: index.frozen is None or self._closing)
 
     def _run(self) -> None:
         while True:
-            self._wake.wait()
-            self._wake.clear()
+            with self._changed:
+                self._changed.wait_for(lambda: self._woken)
+                self._woken = False
             if self._closing:
                 return
             try:
@@ -161,8 +172,7 @@ class Maintenance:
                 index.unsaved = []
                 index.runs = (new, *index.runs) if new else index.runs
                 index.frozen = None
-            with self._flushed:
-                self._flushed.notify_all()
+            self._tell_of_flush()
             self._save(picture)
 
     def _thaw(self) -> None:
@@ -177,8 +187,7 @@ class Maintenance:
                 frozen.layered.setdefault(namespace, []).extend(frames)
             frozen.records += active.records
             index.active, index.frozen = frozen, None
-        with self._flushed:
-            self._flushed.notify_all()
+        self._tell_of_flush()
 
     def _write_run(self, slices: Iterator[tuple[int, U64, U64]]) -> Run:
         storage = self._engine.storage
@@ -302,9 +311,7 @@ class Maintenance:
     def close(self) -> None:
         """Stop the thread and leave an index that makes the next open quick."""
         self._closing = True
-        self._wake.set()
-        with self._flushed:
-            self._flushed.notify_all()
+        self._wake()
         if self._thread is not None:
             self._thread.join()
         engine = self._engine

@@ -148,13 +148,14 @@ class OpenLog:
             self.summaries.setdefault(damage.segment, SegmentSummary(damage.end, 0))
         self.live = Live(n for n in self.summaries if n not in replayed.discarded and self.catalog.needs(n))
         self.lost = self.live.numbers - set(replayed.listed)
-        self.summaries = {n: s for n, s in self.summaries.items() if n in self.live}
+        needed = self.live.numbers
+        self.summaries = {n: s for n, s in self.summaries.items() if n in needed}
         known = {(d.segment, d.start): d for d in [*self.damages, *replayed.damages, *missing]}
         self.damages = [
-            d for d in known.values() if d.segment in self.live and not d.is_within(self.catalog.skips)
+            d for d in known.values() if d.segment in needed and not d.is_within(self.catalog.skips)
         ]
         self.index.active.forget(
-            lambda ns, loc: loc >> SEGMENT_SHIFT not in self.live or ns not in self.catalog.by_id
+            lambda ns, loc: loc >> SEGMENT_SHIFT not in needed or ns not in self.catalog.by_id
         )
 
     def _find_missing(self, replayed: Replayed) -> list[Damage]:

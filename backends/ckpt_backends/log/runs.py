@@ -22,7 +22,6 @@ offset size
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -134,10 +133,13 @@ class Run:
         self.sorted: Entries | None = None
         """The same columns for compiled lookups."""
         if native is not None:
-            with contextlib.suppress(ValueError):
+            try:
                 self.sorted = native.Entries(buffer)
-        if self.sorted is None:
-            self._check_head()
+            except ValueError:
+                pass  # what is wrong with it is said below
+            else:
+                return
+        self._check_head()
 
     def _check_head(self) -> None:
         if len(self._buffer) < _HEADER.size:

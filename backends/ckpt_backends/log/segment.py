@@ -20,8 +20,8 @@ its successor says that it ended; the last one ends at the first place where no 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 from ckpt_backends.log.frame import BadFrameError
@@ -36,8 +36,7 @@ class UnbegunSegmentError(BadFrameError):
     """A segment without a header and without frames: a crash came while it was made."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentHeader:
+class SegmentHeader(msgspec.Struct, frozen=True):
     """What a segment says about itself and its predecessor."""
 
     log_id: int
