@@ -220,6 +220,14 @@ class TestOtherPapers:
         assert [each["name"] for each in done.document["experiments"]] == ["fig-0"]
         assert done.document["missing"] == ["fig-1", "fig-2"]
 
+    @pytest.fixture
+    def hears_ctrl_c(self):
+        # Whoever starts the tests in the background may have it ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
+    @pytest.mark.usefixtures("hears_ctrl_c")
     def test_another_ctrl_c_while_folders_are_removed_costs_no_results(self, paper, reproduce, monkeypatch):
         @contextlib.contextmanager
         def folder(_):
