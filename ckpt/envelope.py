@@ -54,7 +54,6 @@ MAX_SCHEMA_VERSION = (1 << 32) - 1
 MAX_STATE_BYTES = 1 << 30
 """How long one serialised state may be, before compression and after."""
 
-_HEADER_BYTES = HEADER.size
 _VIEW_FROM_BYTES = 4096
 """A part of a shorter envelope is cheaper to copy than to view."""
 _ZSTD_FROM_BYTES = 128
@@ -185,7 +184,7 @@ class ValueCodec:
                 plain = data if len(data) < _VIEW_FROM_BYTES else memoryview(data)
                 checked = plain[:-CHECKSUM_BYTES]
                 if data.endswith(xxh3_64_digest(checked)[::-1]):
-                    return self.serializer.loads(checked[_HEADER_BYTES:])
+                    return self.serializer.loads(checked[HEADER.size :])
             return self._decode(memoryview(data), namespace, key)
         except (CorruptRecordError, SerializationError) as error:
             reason = f"{_where(namespace, key)} cannot be read: {error}"

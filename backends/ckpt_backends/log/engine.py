@@ -46,7 +46,7 @@ class Engine(OpenLog):
 
     def __init__(self, storage: Storage) -> None:
         self._sync_state = threading.RLock()  # of which a condition is made sooner than of a plain lock
-        """Guards what is known of syncs: `durable`, and the three below."""
+        """Guards what is known of syncs: `durable`, `syncs`, whether one runs, and whether one has failed."""
         self._sync_done = threading.Condition(self._sync_state)
         self._syncing = False
         self._closing = False

@@ -22,6 +22,7 @@ offset size
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -133,13 +134,10 @@ class Run:
         self.sorted: Entries | None = None
         """The same columns for compiled lookups."""
         if native is not None:
-            try:
+            with contextlib.suppress(ValueError):
                 self.sorted = native.Entries(buffer)
-            except ValueError:
-                pass  # what is wrong with it is said below
-            else:
-                return
-        self._check_head()
+        if self.sorted is None:
+            self._check_head()
 
     def _check_head(self) -> None:
         if len(self._buffer) < _HEADER.size:
