@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from dataclasses import replace
 
 import pytest
@@ -236,18 +236,45 @@ class TestBacklog:
 
     @pytest.mark.parametrize(("took_s", "keeps_up"), [(0.0, True), (0.02, False)])
     def test_an_operator_tells(self, tmp_path, monkeypatch, took_s, keeps_up):
+        clock = StoreClock()
         put_many = DefaultFs.put_many
 
-        def slowly(self, namespace, items, **options):
-            for key in items:
-                time.sleep(took_s)
-                put_many(self, namespace, {key: items[key]}, **options)
+        def timed(self, namespace, items, **options):
+            put_many(self, namespace, items, **options)
+            clock.put(len(items), took_s)
 
         told = []
-        monkeypatch.setattr(DefaultFs, "put_many", slowly)
+        monkeypatch.setattr(DefaultFs, "put_many", timed)
+        monkeypatch.setattr(operators, "time", clock)
         monkeypatch.setattr(operators, "_say", told.append)
         operators.count_words(f"s4://{tmp_path}?durability=os", "words", 40, 40, 400.0, 1)
         assert Latency([1], [told[0]["behind_ms"]], [1], [1], "os").kept_up is keeps_up
+
+
+class StoreClock:
+    """Time that passes while an operator sleeps and while its store puts, however busy the machine is."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.sleeps = 0
+        self.puts = 0
+        self.changed = threading.Condition()
+
+    def perf_counter(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        """The operator sleeps before each save; the ones before it are put by then."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.puts >= self.sleeps, timeout=60)
+            self.sleeps += 1
+            self.now_s += seconds
+
+    def put(self, keys, took_s):
+        with self.changed:
+            self.puts += keys
+            self.now_s += keys * took_s
+            self.changed.notify_all()
 
 
 def test_less_than_nothing_is_not_printed():
