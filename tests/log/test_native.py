@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from ckpt.errors import CkptError
+from ckpt.types import Changes
 from ckpt_backends.log import LogBackend, LogOptions, engine, hashing, opening, reading
-from ckpt_backends.log.frame import Kind, build_body, seal
+from ckpt_backends.log.frame import MAX_RECORDS, Frame, Kind, build_body, seal
 from ckpt_backends.log.native import native
 from ckpt_backends.log.runs import Run, encode_run, pack_location, unpack_location
 
@@ -66,30 +67,64 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
 U64 = st.integers(0, 2**64 - 1)
 
 
-@given(st.binary(max_size=300), st.binary(max_size=3000), st.integers(0, 2**32 - 1), U64, U64, U64, U64)
-def test_a_put_is_the_same_frame(
-    key: bytes, value: bytes, namespace: int, sequence: int, durable: int, epoch: int, seed: int
+@given(
+    st.dictionaries(st.binary(max_size=300), st.binary(max_size=3000), min_size=1, max_size=40),
+    *(st.integers(0, 2**32 - 1), U64, U64, U64, U64),
+)
+def test_puts_are_the_same_frame(
+    items: dict[bytes, bytes], namespace: int, sequence: int, durable: int, epoch: int, seed: int
 ) -> None:
     assert native is not None
-    body = build_body(Kind.DATA, namespace, [key], [value])
+    body = build_body(Kind.DATA, namespace, list(items), list(items.values()))
     frame = seal(body, sequence=sequence, durable=durable, epoch=epoch, seed=seed, layer=0)
-    assert native.sealed_put(key, value, namespace, sequence, durable, epoch, seed) == b"".join(frame)
+    sealed = native.sealed_puts(items, namespace, sequence, durable, epoch, seed)
+    assert sealed == (b"".join(frame), list(items))
 
 
 def test_a_frame_of_what_does_not_fit_is_refused() -> None:
     assert native is not None
     with pytest.raises(OverflowError, match="cannot hold"):
-        native.sealed_put(b"be", b"2", 2**32, 1, 0, 1, 0)
+        native.sealed_puts({b"be": b"2"}, 2**32, 1, 0, 1, 0)
     with pytest.raises(OverflowError):
-        native.sealed_put(b"be", b"2", 1, -1, 0, 1, 0)
-    with pytest.raises(TypeError, match="sealed_put"):
-        native.sealed_put("be", b"2", 1, 1, 0, 1, 0)  # type: ignore[arg-type]
+        native.sealed_puts({b"be": b"2"}, 1, -1, 0, 1, 0)
+    with pytest.raises(TypeError, match="sealed_puts"):
+        native.sealed_puts([(b"be", b"2")], 1, 1, 0, 1, 0)  # type: ignore[arg-type]
 
 
-def test_single_puts_leave_the_same_log(tmp_path: Path) -> None:
+FULL = {b"%d" % n: b"" for n in range(MAX_RECORDS)}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {},
+        {b"be": bytearray(b"2")},
+        {b"be": b"2", "or": b"1"},
+        {b"be": bytes(1 << 16)},
+        {b"%d" % n: bytes(1 << 15) for n in range(128)},
+        {**FULL, b"one more": b""},
+    ],
+    ids=["nothing", "not bytes", "a wrong key", "a long value", "long together", "too many"],
+)
+def test_other_puts_are_left_to_python(items: dict[bytes, bytes]) -> None:
+    assert native is not None
+    assert native.sealed_puts(items, 1, 1, 0, 1, 0) is None
+
+
+def test_puts_fill_a_frame() -> None:
+    assert native is not None
+    sealed = native.sealed_puts(FULL, 1, 1, 0, 1, 0)
+    assert sealed is not None
+    assert Frame(memoryview(sealed[0]), 0, 0).keys() == sealed[1] == list(FULL)
+
+
+def test_puts_leave_the_same_log(tmp_path: Path) -> None:
     """Byte for byte, through the beginnings of segments, whichever half has written it."""
     rng = np.random.default_rng(7)
-    puts = [{b"key-%d" % rng.integers(30): rng.bytes(rng.integers(6000))} for _ in range(40)]
+    puts = [
+        {b"key-%d" % rng.integers(30): rng.bytes(rng.integers(6000 // many)) for _ in range(many)}
+        for many in (1, 3, 1, 20) * 15
+    ]
     written = []
     for way in ("compiled", "plain"):
         with pytest.MonkeyPatch.context() as patch:
@@ -98,8 +133,10 @@ def test_single_puts_leave_the_same_log(tmp_path: Path) -> None:
                 patch.setattr(engine, "native", None)
             with LogBackend(str(tmp_path / way), LogOptions(segment_bytes=16 << 10, gc=False)) as log:
                 log.put_many("words", {b"": b""})
-                for put in puts:
+                for put in puts[::2]:
                     log.put_many("words", put)
+                for put in puts[1::2]:
+                    log.write_many({"words": Changes(put)})
                 assert all(both(log, [key for put in puts for key in put]))
         segments = sorted((tmp_path / way / "segments").glob("0*.seg"))
         written.append([segment.read_bytes() for segment in segments])

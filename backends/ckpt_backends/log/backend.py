@@ -12,6 +12,7 @@ from ckpt.backend import Capabilities
 from ckpt.config import Address, Durability, build_options
 from ckpt.disk import Disk
 from ckpt.errors import ConfigError
+from ckpt.types import Changes
 from ckpt_backends.log.contract import EngineBackend
 from ckpt_backends.log.engine import Engine
 from ckpt_backends.log.local import LocalStorage
@@ -27,9 +28,6 @@ _CAPABILITIES = Capabilities(
     detects_corruption=True,
     reads_in_process=True,
 )
-
-_SMALL = 1 << 16
-"""What is longer than this is written from where it is, without a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +92,28 @@ class LogBackend(EngineBackend):
         self.capabilities = _CAPABILITIES
 
     def put_many(self, namespace: str, items: Mapping[bytes, bytes], *, ttl_s: float | None = None) -> None:
-        if type(items) is not dict or len(items) != 1 or ttl_s is not None or not self._put(namespace, items):
-            super().put_many(namespace, items, ttl_s=ttl_s)
+        if ttl_s is not None or not self._put(namespace, items):
+            super().write_many({namespace: Changes(items, (), ttl_s)})
 
-    def _put(self, namespace: str, items: dict[bytes, bytes]) -> bool:
-        """One small put into a namespace that is there; False if there is more to it than that."""
-        [(key, value)] = items.items()
-        if not (type(key) is type(value) is bytes) or len(key) + len(value) > _SMALL or self._closed:
+    def write_many(self, batches: Mapping[str, Changes]) -> None:
+        if len(batches) == 1:
+            [(namespace, changes)] = batches.items()
+            only_puts = type(changes.deletes) is tuple and not changes.deletes and changes.ttl_s is None
+            if only_puts and self._put(namespace, changes.puts):
+                return
+        super().write_many(batches)
+
+    def _put(self, namespace: str, items: Mapping[bytes, bytes]) -> bool:
+        """Puts into a namespace that is there, in one frame; False, and nothing done, if it takes more."""
+        if type(items) is not dict or type(namespace) is not str or self._closed:
             return False
         self._maintenance.wait_for_room()
         engine = self._engine
         with engine.lock:
-            state = engine.catalog.by_name.get(namespace) if type(namespace) is str else None
+            state = engine.catalog.by_name.get(namespace)
             if state is None or state.history is not None:
                 return False
-            ticket = engine.append_put(state.id, key, value)
+            ticket = engine.append_puts(state.id, items)
         if ticket is None:
             return False
         if self._durable_writes:

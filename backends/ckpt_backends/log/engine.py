@@ -102,17 +102,20 @@ class Engine(OpenLog):
         self.on_append()
         return Ticket(self._appended, self.life)
 
-    def append_put(self, namespace: int, key: bytes, value: bytes) -> Ticket | None:
-        """Append a small put of a plain namespace; None, and nothing done, if it takes more than its frame.
+    def append_puts(self, namespace: int, items: dict[bytes, bytes]) -> Ticket | None:
+        """Append puts of a plain namespace; None, and nothing done, if they take more than one small frame.
 
-        Does what `append` does with the same put, in a fraction of the time. Callers hold the lock.
+        Does what `append` does with the same puts, in a fraction of the time. Callers hold the lock.
         """
         sequence, tail, storage = self._appended + 1, self.tail, self.storage
         number, offset = tail.segment, tail.offset
         summary = self.summaries.get(number)
         if native is None or summary is None or self.untouched or self._closing or self._failure is not None:
             return None
-        frame = native.sealed_put(key, value, namespace, sequence, self.durable, number, self._seed)
+        sealed = native.sealed_puts(items, namespace, sequence, self.durable, number, self._seed)
+        if sealed is None:
+            return None
+        frame, keys = sealed
         end = offset + len(frame)
         if end > storage.capacity() or offset >= MAX_SEGMENT_BYTES:
             return None
@@ -123,9 +126,9 @@ class Engine(OpenLog):
             raise
         self._appended = sequence
         self.tail = Position(number, end, sequence + 1)
-        summary.records += 1
+        summary.records += len(keys)
         summary.end = end
-        self.index.add_plain(namespace, (key,), pack_location(number, offset))
+        self.index.add_plain(namespace, keys, pack_location(number, offset))
         self.on_append()
         return Ticket(sequence, self.life)
 

@@ -498,41 +498,77 @@ static PyObject *get_each(PyObject *module, PyObject *const *args, Py_ssize_t co
 static inline void put_u32(unsigned char *p, uint64_t v) { uint32_t low = (uint32_t)v; memcpy(p, &low, 4); }
 static inline void put_u64(unsigned char *p, uint64_t v) { memcpy(p, &v, 8); }
 
-PyDoc_STRVAR(sealed_put_doc,
-"sealed_put(key, value, namespace, sequence, durable, epoch, seed)\n--\n\n"
-"The whole frame of one put of a plain namespace, as `seal` makes it of what `build_body` made.");
+/* What is longer, together or for each record, is better written from where it is than copied. */
+#define MAX_SEALED_BYTES (4u << 20)
+#define MAX_SEALED_RECORD (1u << 16)
+#define MAX_RECORDS (1 << RECORD_BITS)
 
-static PyObject *sealed_put(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* How long all keys and all values are, if they are bytes that a frame is made of here. */
+static int plain_sizes(PyObject *items, size_t *keys_len, size_t *values_len)
+{
+    Py_ssize_t at = 0, count = PyDict_Size(items);
+    PyObject *key, *value;
+    if (!count || count > MAX_RECORDS) return 0;
+    *keys_len = *values_len = 0;
+    while (PyDict_Next(items, &at, &key, &value)) {
+        if (!PyBytes_CheckExact(key) || !PyBytes_CheckExact(value)) return 0;
+        *keys_len += (size_t)PyBytes_Size(key);
+        *values_len += (size_t)PyBytes_Size(value);
+    }
+    size_t all = *keys_len + *values_len;
+    return all <= MAX_SEALED_BYTES && all <= (size_t)count * MAX_SEALED_RECORD;
+}
+
+PyDoc_STRVAR(sealed_puts_doc,
+"sealed_puts(items, namespace, sequence, durable, epoch, seed)\n--\n\n"
+"The whole frame of puts of a plain namespace, as `seal` makes it of what `build_body` made, and its keys; or None.");
+
+static PyObject *sealed_puts(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
-    if (count != 7 || !PyBytes_Check(args[0]) || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "sealed_put(bytes, bytes, int, int, int, int, int)");
+    if (given != 6 || !PyDict_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "sealed_puts(dict, int, int, int, int, int)");
         return NULL;
     }
     uint64_t numbers[5];
     for (int i = 0; i < 5; i++) {
-        numbers[i] = PyLong_AsUnsignedLongLong(args[2 + i]);
+        numbers[i] = PyLong_AsUnsignedLongLong(args[1 + i]);
         if (PyErr_Occurred()) return NULL;
     }
     uint64_t namespace = numbers[0], sequence = numbers[1], durable = numbers[2], epoch = numbers[3], seed = numbers[4];
-    char *key, *value;
-    Py_ssize_t key_len, value_len;
-    if (PyBytes_AsStringAndSize(args[0], &key, &key_len) < 0) return NULL;
-    if (PyBytes_AsStringAndSize(args[1], &value, &value_len) < 0) return NULL;
-    if (namespace > UINT32_MAX || key_len > INT32_MAX || value_len > INT32_MAX) {
+    if (namespace > UINT32_MAX) {
         PyErr_SetString(PyExc_OverflowError, "a frame cannot hold that");
         return NULL;
     }
-    size_t middle_len = 12 + (size_t)key_len, used = FRAME_HEADER + middle_len + (size_t)value_len;
-    size_t size = (used + ALIGN - 1) / ALIGN * ALIGN;
+    /* Nothing runs between this and the end of the frame that could change the items. */
+    PyObject *listed = PyDict_Keys(args[0]);
+    if (!listed) return NULL;
+    size_t keys_len, values_len;
+    if (!plain_sizes(args[0], &keys_len, &values_len)) {
+        Py_DECREF(listed);
+        Py_RETURN_NONE;
+    }
+    size_t count = (size_t)PyDict_Size(args[0]), middle_len = 12 * count + keys_len;
+    size_t used = FRAME_HEADER + middle_len + values_len, size = (used + ALIGN - 1) / ALIGN * ALIGN;
     PyObject *sealed = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
-    if (!sealed) return NULL;
+    if (!sealed) {
+        Py_DECREF(listed);
+        return NULL;
+    }
     unsigned char *frame = (unsigned char *)PyBytes_AsString(sealed), *middle = frame + FRAME_HEADER;
-    put_u32(middle, (uint64_t)key_len);
-    put_u32(middle + 4, (uint64_t)value_len);
-    put_u32(middle + 8, xxh3_64((const unsigned char *)value, (size_t)value_len, 0));
-    memcpy(middle + 12, key, (size_t)key_len);
-    memcpy(middle + middle_len, value, (size_t)value_len);
+    unsigned char *column = middle, *keys = middle + 12 * count, *values = middle + middle_len;
+    size_t key_end = 0, value_end = 0;
+    Py_ssize_t at = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(args[0], &at, &key, &value)) {
+        size_t key_len = (size_t)PyBytes_Size(key), value_len = (size_t)PyBytes_Size(value);
+        memcpy(keys + key_end, PyBytes_AsString(key), key_len);
+        memcpy(values + value_end, PyBytes_AsString(value), value_len);
+        put_u32(column, key_end += key_len);
+        put_u32(column + 8 * count, xxh3_64(values + value_end, value_len, 0));
+        put_u32(column + 4 * count, value_end += value_len);
+        column += 4;
+    }
     memset(frame + used, 0, size - used);
 
     memset(frame, 0, FRAME_HEADER);
@@ -543,12 +579,15 @@ static PyObject *sealed_put(PyObject *module, PyObject *const *args, Py_ssize_t 
     put_u64(frame + 16, durable);
     put_u32(frame + 24, epoch);
     put_u32(frame + 28, namespace);
-    put_u32(frame + 40, 1);
-    put_u32(frame + 52, (uint64_t)key_len);
+    put_u32(frame + 40, count);
+    put_u32(frame + 52, keys_len);
     put_u64(frame + 64, xxh3_64(middle, middle_len, seed));
-    put_u32(frame + 72, (uint64_t)value_len);
+    put_u32(frame + 72, values_len);
     put_u32(frame + FRAME_CHECKED, xxh3_64(frame, FRAME_CHECKED, seed));
-    return sealed;
+    PyObject *both = PyTuple_Pack(2, sealed, listed);
+    Py_DECREF(sealed);
+    Py_DECREF(listed);
+    return both;
 }
 
 /* -- columns ------------------------------------------------------------------------------------ */
@@ -606,7 +645,7 @@ static PyObject *hash_pieces(PyObject *module, PyObject *const *args, Py_ssize_t
 /* -- the module --------------------------------------------------------------------------------- */
 
 /* Rises with every change of what native.py calls, so that it leaves one alone that was compiled before. */
-#define INTERFACE 3
+#define INTERFACE 4
 
 static PyGetSetDef entries_getset[] = {
     {"verified", (getter)entries_verified, NULL, "A byte for each chunk: whether its checksum was compared.", NULL},
@@ -628,7 +667,7 @@ static PyType_Spec entries_spec = {
 static PyMethodDef functions[] = {
     {"get_each", (PyCFunction)(void (*)(void))get_each, METH_FASTCALL, get_each_doc},
     {"hash_pieces", (PyCFunction)(void (*)(void))hash_pieces, METH_FASTCALL, hash_pieces_doc},
-    {"sealed_put", (PyCFunction)(void (*)(void))sealed_put, METH_FASTCALL, sealed_put_doc},
+    {"sealed_puts", (PyCFunction)(void (*)(void))sealed_puts, METH_FASTCALL, sealed_puts_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ckpt_backends.log.runs import Run
     from ckpt_backends.log.segment import Segment
 
-_INTERFACE = 3
+_INTERFACE = 4
 """What this module expects; one that was compiled before `native.c` changed in that respect is not used."""
 
 
@@ -65,18 +65,14 @@ class Native(Protocol):
     ) -> None:
         """Write the xxh3-64 of each piece of a blob."""
 
-    def sealed_put(
-        self,
-        key: bytes,
-        value: bytes,
-        namespace: int,
-        sequence: int,
-        durable: int,
-        epoch: int,
-        seed: int,
-        /,
-    ) -> bytes:
-        """The whole frame of one put of a plain namespace, as `seal` makes it of what `build_body` made."""
+    def sealed_puts(
+        self, items: dict[bytes, bytes], namespace: int, sequence: int, durable: int, epoch: int, seed: int, /
+    ) -> tuple[bytes, list[bytes]] | None:
+        """The whole frame of puts of a plain namespace, as `seal` makes it of what `build_body` made.
+
+        And its keys, in order. None if there are none, if something is not exactly bytes, or if it is so
+        long that it is better written from where it is.
+        """
 
 
 def _load() -> Native | None:
