@@ -38,7 +38,7 @@ def _colliding() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (index, recent):
             patch.setattr(module, "hash_keys", few_hashes)
-        for module in (index, columns):
+        for module in (recent, columns):
             patch.setattr(module, "hash_pieces", few_hashes_of_pieces)
         patch.setattr(index, "xxh3_64_intdigest", one_hash)
         patch.setattr(reading, "native", None)  # hashes on its own; test_native.py has collisions for it

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +25,8 @@ from ckpt_backends.log.frame import Body, Kind, build_body, seal
 from ckpt_backends.log.manifest import Manifest, Position, SegmentSummary, encode_manifest
 from ckpt_backends.log.native import native
 from ckpt_backends.log.opening import OpenLog
-from ckpt_backends.log.runs import MAX_SEGMENT_BYTES, SEGMENT_SHIFT, pack_location
+from ckpt_backends.log.recent import hashes_of
+from ckpt_backends.log.runs import MAX_SEGMENT_BYTES, SEGMENT_SHIFT, U64, pack_location
 from ckpt_backends.log.segment import SegmentHeader, segment_seed
 from ckpt_backends.log.sight import Live
 from ckpt_backends.log.storage import LostRaceError, SegmentGoneError, Storage
@@ -167,7 +169,10 @@ class Engine(OpenLog):
                 self.index.add_plain(body.namespace, body.keys, location)
             elif body.kind is not Kind.CONTROL:
                 layer = body.layer or (commit.sequence if commit else 0)
-                self.index.add_layer(body.namespace, layer, location, sequence, body.count, body.hashes)
+                hashes: U64 | Callable[[], U64] | None = body.hashes
+                if hashes is None:
+                    hashes = partial(hashes_of, body.key_ends_column(), body.key_blob(), self.index.seed)
+                self.index.add_layer(body.namespace, layer, location, sequence, body.count, hashes)
         self.summaries[self.tail.segment].end = self.tail.offset
         if commit is not None:
             self.catalog.by_id[placed[-1][0].namespace].add(commit)

@@ -109,6 +109,14 @@ class Body(msgspec.Struct, frozen=True, eq=False):
         """The length of the whole frame, padding included."""
         return -(-(HEADER_BYTES + len(self.middle) + self.values_bytes) // ALIGN) * ALIGN
 
+    def key_ends_column(self) -> npt.NDArray[np.uint32]:
+        """Where each key ends, from the start of the keys."""
+        return np.frombuffer(self.middle, "<u4", self.count)
+
+    def key_blob(self) -> memoryview:
+        """All keys, one after the other, those of puts first."""
+        return memoryview(self.middle)[len(self.middle) - self.keys_bytes :]
+
 
 def build_body(
     kind: Kind,

@@ -9,13 +9,11 @@ The index is disposable: it is rebuilt from the frames whenever anything is wron
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from ckpt_backends.log.frame import lengths_of_ends
-from ckpt_backends.log.hashing import hash_pieces
 from ckpt_backends.log.merge import concatenate, first_of_each_key, merge_plain, visible_entries
 from ckpt_backends.log.recent import LayerFrame, Recent, RecentTable
 from ckpt_backends.log.records import Records
@@ -53,9 +51,9 @@ class Index:
         location: int,
         sequence: int,
         count: int,
-        hashes: U64 | None = None,
+        hashes: U64 | Callable[[], U64],
     ) -> None:
-        """The records of one frame belong to a layer of a versioned namespace."""
+        """The records of one frame belong to a layer of a versioned namespace; the hashes are its keys'."""
         self.active.layered.setdefault(namespace, []).append(LayerFrame(layer, location, sequence, hashes))
         self.active.records += count
 
@@ -181,7 +179,7 @@ class Index:
         newest: dict[bytes, tuple[int, int, int]] = {}
         for recent in self._recent_frames(namespace):
             if sight.shows(recent.layer, recent.sequence):
-                table = recent.table(self.records)
+                table = recent.table(keys, self.records, self.seed)
                 for key in keys:
                     if (location := table.get(key)) is not None:
                         found = (recent.layer, recent.sequence, location)
@@ -217,18 +215,11 @@ class Index:
         """The newest visible location of every key, deletes included, in the order of the log."""
         frames, runs = view
         slices = [run.slice(namespace) for run in runs if namespace in run.directory]
-        slices.extend(self._frame_slice(f) for f in frames)
+        slices.extend(_slice_of(f) for f in frames)
         hashes, locations, _ = visible_entries(slices, sight, self.records, live)
         locations = locations[first_of_each_key(hashes, locations, self.records)]
         locations.sort()
         return locations
-
-    def _frame_slice(self, frame: LayerFrame) -> tuple[U64, U64]:
-        hashes = frame.hashes
-        if hashes is None:
-            read = self.records.frame(frame.location)
-            hashes = hash_pieces(read.key_blob(), lengths_of_ends(read.key_ends_column()), self.seed)
-        return hashes, np.arange(frame.location, frame.location + len(hashes), dtype=np.uint64)
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -252,7 +243,12 @@ class Index:
             if table := part.plain.get(namespace):
                 yield namespace, *table.columns(self.seed)
                 continue
-            slices.extend(self._frame_slice(f) for f in part.layered.get(namespace, ()))
+            slices.extend(_slice_of(f) for f in part.layered.get(namespace, ()))
             hashes, locations = concatenate(slices, None)
             order = np.argsort(hashes, kind="stable")
             yield namespace, hashes[order], locations[order]
+
+
+def _slice_of(frame: LayerFrame) -> tuple[U64, U64]:
+    hashes = frame.hashes
+    return hashes, np.arange(frame.location, frame.location + len(hashes), dtype=np.uint64)

@@ -21,6 +21,7 @@ from ckpt_backends.log.catalog import Catalog, NamespaceState, commit_from_meta
 from ckpt_backends.log.frame import Frame, Kind
 from ckpt_backends.log.index import Index
 from ckpt_backends.log.manifest import Damage, Manifest, Position, SegmentSummary, decode_manifest
+from ckpt_backends.log.recent import hashes_of
 from ckpt_backends.log.records import Records
 from ckpt_backends.log.replay import Replay, Replayed, find_log_id
 from ckpt_backends.log.runs import SEGMENT_SHIFT, IndexDamagedError, Run, pack_location
@@ -228,7 +229,11 @@ class OpenLog:
                 case Kind.DATA:
                     self.index.add_plain(frame.namespace, frame.keys(), location)
                 case Kind.COMMIT | Kind.MOVED:
-                    self.index.add_layer(frame.namespace, frame.layer, location, frame.sequence, frame.count)
+                    # Now, while the frame is known to be what was written.
+                    hashes = hashes_of(frame.key_ends_column(), frame.key_blob(), self.index.seed)
+                    self.index.add_layer(
+                        frame.namespace, frame.layer, location, frame.sequence, frame.count, hashes
+                    )
                 case Kind.CONTROL:
                     self.catalog.apply(frame.sequence, msgspec.msgpack.decode(frame.meta))
         self.index.spill(_REPLAYED_RECORDS)

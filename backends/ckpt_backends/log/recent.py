@@ -11,32 +11,69 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
+from ckpt.errors import CorruptRecordError
+from ckpt_backends.log.frame import BadFrameError, lengths_of_ends
+from ckpt_backends.log.hashing import hash_pieces
 from ckpt_backends.log.merge import keep_first
 from ckpt_backends.log.records import Records
 from ckpt_backends.log.runs import U64, hash_keys
 
 
 class LayerFrame:
-    """A recent frame of a versioned namespace: its layer, and its keys when somebody asks."""
+    """A recent frame of a versioned namespace: its layer, and where its keys are when somebody asks.
 
-    __slots__ = ("_table", "hashes", "layer", "location", "sequence")
+    It remembers the hashes of the keys as they were written, so whatever happens to the frame afterwards, no
+    key of it is taken for one that it does not hold.
+    """
 
-    def __init__(self, layer: int, location: int, sequence: int, hashes: U64 | None = None) -> None:
+    __slots__ = ("_hashes", "_table", "layer", "location", "sequence")
+
+    def __init__(self, layer: int, location: int, sequence: int, hashes: U64 | Callable[[], U64]) -> None:
         self.layer, self.location, self.sequence = layer, location, sequence
-        self.hashes = hashes
-        """Those of its keys, if who wrote them needed them, too."""
+        self._hashes = hashes
         self._table: dict[bytes, int] | None = None
 
-    def table(self, records: Records) -> dict[bytes, int]:
-        """Key to location."""
+    @property
+    def hashes(self) -> U64:
+        """Those of its keys, in order; computed when first asked for, if who wrote them did not need them."""
+        if callable(self._hashes):
+            self._hashes = self._hashes()
+        return self._hashes
+
+    def table(self, keys: Sequence[bytes], records: Records, seed: int) -> dict[bytes, int]:
+        """Key to location; CorruptRecordError if one of `keys` is in this frame and cannot be read."""
         if self._table is None:
-            keys = records.frame(self.location).keys()
-            self._table = dict(zip(keys, range(self.location, self.location + len(keys)), strict=True))
+            places = range(self.location, self.location + len(self.hashes))
+            try:
+                names = records.intact_frame(self.location).keys()
+            except CorruptRecordError:
+                return self._table_of_the_rest(keys, records, seed)
+            self._table = dict(zip(names, places, strict=True))
         return self._table
+
+    def _table_of_the_rest(self, keys: Sequence[bytes], records: Records, seed: int) -> dict[bytes, int]:
+        """The table of a damaged frame: a key that still has its hash is what was written."""
+        written: list[int] = self.hashes.tolist()
+        places = dict(zip(written, range(self.location, self.location + len(written)), strict=True))
+        asked = {places[h] for h in hash_keys(keys, seed).tolist() if h in places}
+        if not asked:
+            return {}
+        names = records.frame(self.location).keys()
+        found = zip(names, hash_keys(names, seed).tolist(), written, count(self.location), strict=False)
+        table = {key: place for key, now, before, place in found if now == before}
+        for place in asked.difference(table.values()):
+            raise records.corrupt(place, BadFrameError("the key is not what was written"))
+        return table
+
+
+def hashes_of(ends: npt.NDArray[np.uint32], keys: bytes | memoryview, seed: int) -> U64:
+    """The index hashes of the keys of a frame, from where each of them ends."""
+    return hash_pieces(keys, lengths_of_ends(ends), seed)
 
 
 class RecentTable:
