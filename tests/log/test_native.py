@@ -201,6 +201,33 @@ def test_damage_is_found_by_both(tmp_path: Path) -> None:
     assert kept == {**{key: key * 9 for key in keys[3:]}, keys[2]: b"newer"}.items()
 
 
+def test_damage_to_an_index_that_is_open_hides_no_key(tmp_path: Path) -> None:
+    """What says where the entries of a namespace are was verified, and is not read from the file again."""
+    keys = [b"key-%d" % n for n in range(12)]
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {key: key * 9 for key in keys})
+    [run] = (tmp_path / "log" / "index").glob("run-*.idx")
+    intact = run.read_bytes()
+    hashes_at = len(intact) - 16 * len(keys)
+    with LogBackend(str(tmp_path / "log")) as log:
+        before = both(log, keys)
+        for at in range(hashes_at):
+            with run.open("r+b") as file:
+                file.seek(at)
+                file.write(bytes([intact[at] ^ (1 << at % 8)]))
+            assert both(log, keys) == before
+            with run.open("r+b") as file:
+                file.write(intact)
+
+
+def test_what_is_no_run_makes_no_entries() -> None:
+    assert native is not None
+    with pytest.raises(ValueError, match="not an intact run"):
+        native.Entries(memoryview(bytes(100)))
+    with pytest.raises(TypeError):
+        native.Entries.__new__(native.Entries)  # type: ignore[call-overload]
+
+
 def test_another_key_with_the_same_hash_is_another_key(tmp_path: Path) -> None:
     with LogBackend(str(tmp_path / "log")) as log:
         log.put_many("words", {b"be": b"2", b"or": b"1"})

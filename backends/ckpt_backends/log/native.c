@@ -242,50 +242,75 @@ static enum found value_in_frame(const unsigned char *segment, size_t size, uint
 typedef struct {
     PyObject_HEAD
     Py_buffer run;
-    Py_buffer verified; /* one byte for each chunk, shared with the Python that owns the run */
-    uint64_t namespaces, entries, chunks;
+    Py_buffer verified;  /* one byte for each chunk, shared with the Python that owns the run */
+    unsigned char *head; /* a copy, which stays what was verified whatever becomes of the file */
+    uint64_t head_len, namespaces, entries, chunks;
 } Entries;
 
 static PyTypeObject *entries_type;
 static PyObject *buffer_name, *seed_name, *sorted_name;
 
-/* Whether these bytes are a run of the format that is read here, with an intact head. */
-static int has_intact_head(const unsigned char *run, uint64_t size)
+/* How long the head of a run of that size is, without its checksum; 0 if this is none of the format read here. */
+static uint64_t head_length(const unsigned char *run, uint64_t size)
 {
     if (size < RUN_HEADER || memcmp(run, "CKPTRUN1", 8) != 0 || u32_at(run + 8) != RUN_FORMAT) return 0;
     uint64_t namespaces = u32_at(run + 12), entries = u64_at(run + 16), chunks = u64_at(run + 24);
     if (entries > size || chunks != (entries + CHUNK - 1) / CHUNK) return 0;
     uint64_t head = RUN_HEADER + ROW * namespaces + 16 * chunks;
-    return size == head + 8 + 16 * entries && xxh3_64(run, head, 0) == u64_at(run + head);
+    return size == head + 8 + 16 * entries ? head : 0;
 }
 
-static int entries_init(Entries *self, PyObject *args, PyObject *kwargs)
+/* Take a copy of the head of a run, if it is intact. */
+static int take_head(Entries *self)
 {
-    PyObject *run;
-    if (kwargs && PyDict_Size(kwargs)) {
-        PyErr_SetString(PyExc_TypeError, "Entries takes no keyword arguments");
-        return -1;
+    const unsigned char *run = self->run.buf;
+    uint64_t size = (uint64_t)self->run.len, length = head_length(run, size);
+    if (length) {
+        self->head = PyMem_Malloc(length);
+        if (!self->head) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        memcpy(self->head, run, length);
+        /* From here on the copy counts: a file may change under whoever looks at it. */
+        if (head_length(self->head, size) == length && xxh3_64(self->head, length, 0) == u64_at(run + length)) {
+            self->head_len = length;
+            self->namespaces = u32_at(self->head + 12);
+            self->entries = u64_at(self->head + 16);
+            self->chunks = u64_at(self->head + 24);
+            return 0;
+        }
     }
-    if (!PyArg_ParseTuple(args, "O", &run)) return -1;
-    if (self->run.obj) {
-        PyErr_SetString(PyExc_TypeError, "Entries cannot be made twice");
-        return -1;
-    }
-    if (PyObject_GetBuffer(run, &self->run, PyBUF_SIMPLE) < 0) return -1;
-    const unsigned char *bytes = self->run.buf;
-    if (!has_intact_head(bytes, (uint64_t)self->run.len)) {
-        PyErr_SetString(PyExc_ValueError, "not an intact run of a known format");
-        return -1;
-    }
-    self->namespaces = u32_at(bytes + 12);
-    self->entries = u64_at(bytes + 16);
-    self->chunks = u64_at(bytes + 24);
+    PyErr_SetString(PyExc_ValueError, "not an intact run of a known format");
+    return -1;
+}
+
+static int make_verified(Entries *self)
+{
     PyObject *verified = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)self->chunks);
     if (!verified) return -1;
     memset(PyByteArray_AsString(verified), 0, self->chunks);
     int failed = PyObject_GetBuffer(verified, &self->verified, PyBUF_WRITABLE) < 0;
     Py_DECREF(verified);
     return failed ? -1 : 0;
+}
+
+/* Whole or not at all: there is no `__init__` that somebody could leave out. */
+static PyObject *entries_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *run;
+    if (kwargs && PyDict_Size(kwargs)) {
+        PyErr_SetString(PyExc_TypeError, "Entries takes no keyword arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O", &run)) return NULL;
+    Entries *self = (Entries *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    if (PyObject_GetBuffer(run, &self->run, PyBUF_SIMPLE) < 0 || take_head(self) < 0 || make_verified(self) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
 }
 
 /* The buffer holds the array, and being held, the array keeps its length. */
@@ -300,6 +325,7 @@ static void entries_dealloc(Entries *self)
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     if (self->run.obj) PyBuffer_Release(&self->run);
     if (self->verified.obj) PyBuffer_Release(&self->verified);
+    PyMem_Free(self->head);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -313,10 +339,10 @@ typedef struct {
 static Columns columns_of(const Entries *self)
 {
     Columns columns;
-    columns.rows = (const unsigned char *)self->run.buf + RUN_HEADER;
+    columns.rows = self->head + RUN_HEADER;
     columns.fences = columns.rows + ROW * self->namespaces;
     columns.checks = columns.fences + 8 * self->chunks;
-    columns.hashes = columns.checks + 8 * self->chunks + 8;
+    columns.hashes = (const unsigned char *)self->run.buf + self->head_len + 8;
     columns.locations = columns.hashes + 8 * self->entries;
     return columns;
 }
@@ -654,7 +680,7 @@ static PyGetSetDef entries_getset[] = {
 
 static PyType_Slot entries_slots[] = {
     {Py_tp_doc, "Entries(run)\n--\n\nThe sorted columns of an index run whose head is intact, else ValueError."},
-    {Py_tp_init, entries_init},
+    {Py_tp_new, entries_new},
     {Py_tp_dealloc, entries_dealloc},
     {Py_tp_getset, entries_getset},
     {0, NULL},
