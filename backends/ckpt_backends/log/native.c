@@ -199,7 +199,10 @@ static uint64_t xxh3_64(const unsigned char *p, size_t len, uint64_t seed)
 /* DELETED ends a search; ABSENT lets it go on with what is older. */
 enum found { VALUE, DELETED, ABSENT, LOOK_CLOSER, FAILED };
 
-/* The value of a record of a plain namespace, if it is a put of this key, intact, and never expires. */
+/* The value of a record of a plain namespace, if it is a put of this key, intact, and never expires.
+
+   Header and value are copied before they are verified: the memory is a file's, and what changes after a look at it
+   must not be what is believed, or returned. */
 static enum found value_in_frame(const unsigned char *segment, size_t size, uint64_t seed, uint64_t location,
                                  const unsigned char *key, size_t key_len, PyObject **value)
 {
@@ -207,10 +210,12 @@ static enum found value_in_frame(const unsigned char *segment, size_t size, uint
     size_t record = location & RECORD_MASK;
     if (offset + FRAME_HEADER > size) return LOOK_CLOSER;
     const unsigned char *frame = segment + offset;
-    if (memcmp(frame, "CKF1", 4) != 0 || frame[4] != FRAME_FORMAT || frame[5] != DATA_KIND) return LOOK_CLOSER;
-    if ((uint32_t)xxh3_64(frame, FRAME_CHECKED, seed) != u32_at(frame + FRAME_CHECKED)) return LOOK_CLOSER;
-    uint64_t count = u32_at(frame + 40), deletes = u32_at(frame + 44), meta = u32_at(frame + 48);
-    uint64_t keys_bytes = u32_at(frame + 52), expires_ms = u64_at(frame + 56), values_bytes = u32_at(frame + 72);
+    unsigned char head[FRAME_HEADER];
+    memcpy(head, frame, FRAME_HEADER);
+    if (memcmp(head, "CKF1", 4) != 0 || head[4] != FRAME_FORMAT || head[5] != DATA_KIND) return LOOK_CLOSER;
+    if ((uint32_t)xxh3_64(head, FRAME_CHECKED, seed) != u32_at(head + FRAME_CHECKED)) return LOOK_CLOSER;
+    uint64_t count = u32_at(head + 40), deletes = u32_at(head + 44), meta = u32_at(head + 48);
+    uint64_t keys_bytes = u32_at(head + 52), expires_ms = u64_at(head + 56), values_bytes = u32_at(head + 72);
     if (record >= count || deletes > count || expires_ms) return LOOK_CLOSER;
     uint64_t puts = count - deletes;
     uint64_t value_ends = FRAME_HEADER + 4 * count, checks = value_ends + 4 * puts;
@@ -226,10 +231,15 @@ static enum found value_in_frame(const unsigned char *segment, size_t size, uint
     end = frame + value_ends + 4 * record;
     from = record ? u32_at(end - 4) : 0, to = u32_at(end);
     if (to < from || to > values_bytes) return LOOK_CLOSER;
-    if ((uint32_t)xxh3_64(frame + values + from, to - from, 0) != u32_at(frame + checks + 4 * record))
+    PyObject *copy = PyBytes_FromStringAndSize((const char *)frame + values + from, (Py_ssize_t)(to - from));
+    if (!copy) return FAILED;
+    const unsigned char *bytes = (const unsigned char *)PyBytes_AsString(copy);
+    if ((uint32_t)xxh3_64(bytes, to - from, 0) != u32_at(frame + checks + 4 * record)) {
+        Py_DECREF(copy);
         return LOOK_CLOSER;
-    *value = PyBytes_FromStringAndSize((const char *)frame + values + from, (Py_ssize_t)(to - from));
-    return *value ? VALUE : FAILED;
+    }
+    *value = copy;
+    return VALUE;
 }
 
 /* -- runs --------------------------------------------------------------------------------------- */
