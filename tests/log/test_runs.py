@@ -159,3 +159,19 @@ GOLDEN_RUN = (
     "0000000000"
 )
 GOLDEN_HASHES = [17630398026739443241, 4469296283536996279]
+
+
+def test_a_head_that_changes_while_the_run_is_open_is_not_believed() -> None:
+    """Whoever looks at it first, and whenever: what is found is right, or the run is damaged."""
+    _, intact = make_run({1: [(3, 30), (7, 70)], 2: [(5, 50)]})
+    for at in range(len(intact) - 3 * 16):
+        data = bytearray(intact)
+        run, known = (Run("run", memoryview(data)) for _ in range(2))
+        assert known.find(2, 5) == [50]
+        data[at] ^= 1 << at % 8
+        assert (known.find(1, 7), known.find(2, 5), known.find(3, 5)) == ([70], [50], [])
+        try:
+            assert (run.find(1, 7), run.find(2, 5), run.find(3, 5)) == ([70], [50], [])
+            assert run.entries == 3
+        except IndexDamagedError:
+            pass

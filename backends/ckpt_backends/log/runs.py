@@ -137,38 +137,45 @@ class Run:
             with contextlib.suppress(ValueError):
                 self.sorted = native.Entries(buffer)
         if self.sorted is None:
-            self._check_head()
+            self._head = self._read_head()
 
-    def _check_head(self) -> None:
+    def _read_head(self) -> bytes:
         if len(self._buffer) < _HEADER.size:
             raise IndexDamagedError(f"{self.name} is too short")
-        magic, version, _, total, chunks = _HEADER.unpack_from(self._buffer)
+        magic, version, namespaces, total, chunks = _HEADER.unpack_from(self._buffer)
         if magic != MAGIC or version != FORMAT:
             raise IndexDamagedError(f"{self.name} is not an index run of format {FORMAT}")
-        head_bytes = self._fences_at + 16 * chunks
+        head_bytes = _HEADER.size + _ROW.size * namespaces + 16 * chunks
         if chunks != -(-total // _CHUNK) or len(self._buffer) != head_bytes + 8 + 16 * total:
             raise IndexDamagedError(f"{self.name} has the wrong length")
+        head = bytes(self._buffer[:head_bytes])
         check = int.from_bytes(self._buffer[head_bytes : head_bytes + 8], "little")
-        if xxh3_64_intdigest(self._buffer[:head_bytes]) != check:
+        if xxh3_64_intdigest(head) != check:
             raise IndexDamagedError(f"{self.name}: its directory does not match its checksum")
+        return head
 
     # What compiled lookups do without is taken from the head when somebody asks.
 
     @cached_property
+    def _head(self) -> bytes:
+        """A copy, which stays what was verified whatever becomes of the file."""
+        return self._read_head()
+
+    @cached_property
     def entries(self) -> int:
         """How many there are."""
-        total: int = _HEADER.unpack_from(self._buffer)[3]
+        total: int = _HEADER.unpack_from(self._head)[3]
         return total
 
     @cached_property
     def _fences_at(self) -> int:
-        namespaces: int = _HEADER.unpack_from(self._buffer)[2]
+        namespaces: int = _HEADER.unpack_from(self._head)[2]
         return _HEADER.size + _ROW.size * namespaces
 
     @cached_property
     def directory(self) -> dict[int, tuple[int, int]]:
         """Namespace to where its entries begin and end."""
-        rows = _ROW.iter_unpack(self._buffer[_HEADER.size : self._fences_at])
+        rows = _ROW.iter_unpack(self._head[_HEADER.size : self._fences_at])
         return {namespace: (start, start + count) for namespace, start, count in rows}
 
     @cached_property
@@ -180,16 +187,20 @@ class Run:
 
     @cached_property
     def _fences(self) -> Sequence[int]:
-        return self._view(self._fences_at, len(self._verified))
+        return self._column_of_head(0)
 
     @cached_property
     def _checks(self) -> memoryview:
-        chunks = len(self._verified)
-        return self._view(self._fences_at + 8 * chunks, chunks)
+        return self._column_of_head(1)
+
+    def _column_of_head(self, place: int) -> memoryview:
+        """A number for each chunk: of two columns, the first or the second."""
+        start, length = self._fences_at, 8 * len(self._verified)
+        return memoryview(self._head)[start + place * length : start + (place + 1) * length].cast("Q")
 
     @cached_property
     def _hashes_at(self) -> int:
-        return self._fences_at + 16 * len(self._verified) + 8
+        return len(self._head) + 8
 
     @cached_property
     def _hash_view(self) -> memoryview:
