@@ -106,13 +106,15 @@ class Maintenance:
                 return
             try:
                 self._work()
-            except (CkptError, OSError) as error:
-                # The log is complete without its index; the next flush tries again.
+            except Exception as error:  # noqa: BLE001 - nobody would start the thread again
+                # The log is complete without its index; the next flush tries again. What nobody foresaw, a
+                # lack of memory for instance, is told with all that is known of it.
                 _log.log(
                     _level(error),
                     "maintenance of %s failed, it will be tried again: %s",
                     self._engine.storage.address,
-                    error,
+                    str(error) or repr(error),
+                    exc_info=not isinstance(error, (CkptError, OSError)),
                 )
 
     def _work(self) -> None:
