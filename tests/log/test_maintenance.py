@@ -33,7 +33,7 @@ class _MeagreDisk(Disk):
 
 
 def test_a_lack_of_memory_does_not_end_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Else nothing would bound the memory of the index, or the space on disk, until the log is opened again."""
+    """Else nothing would bound the memory of the index, or the disk space, until the log is opened again."""
     caplog.set_level(logging.WARNING, "ckpt.log")
     disk = _MeagreDisk()
     with LogBackend(f"{tmp_path}/log", LogOptions(recent_records=1), disk=disk) as log:
