@@ -21,6 +21,7 @@ import numpy as np
 
 from ckpt.backend import Backend
 from ckpt.errors import CkptError, ConfigError
+from ckpt.lanes import Overflow
 from ckpt.registry import open_backend
 from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.ycsb.bindings import NOT_FOUND, Binding, bound, counted
@@ -192,7 +193,8 @@ class Phase:
         keep_open: bool = False,
     ) -> Results:
         driver, own = self._driver, self._measurements.recorder()
-        binding = bound(backend, self._settings, own, self._on_error)
+        settings = self._settings if name == "run" else _dropping_nothing(self._settings)
+        binding = bound(backend, settings, own, self._on_error)
         try:
             if name == "run" and reads_records(self._settings, total):
                 require_records(binding, backend, self._settings)
@@ -335,3 +337,11 @@ class Phase:
             first = f"; the first: {self._first_errors[name]}" if name in self._first_errors else ""
             found.append(f"{name}:{counts}{first}")
         return found
+
+
+def _dropping_nothing(settings: Settings) -> Settings:
+    """A load is there to put every record into the store, also where a run drops saves."""
+    options = settings.keeper_options
+    if options.get("overflow") not in (Overflow.DROP_OLDEST, Overflow.DROP_NEW):
+        return settings
+    return replace(settings, keeper_options={**options, "overflow": Overflow.BLOCK})
