@@ -329,13 +329,16 @@ class Phase:
             by_name.setdefault(name, Counter())[status] += count
         found = []
         for name in {**by_name, **self._first_errors}:
-            counts = f" {counted(by_name[name])}" if name in by_name else ""
-            if name in by_name and NOT_FOUND in by_name[name]:
+            first = self._first_errors.get(name)
+            if name not in by_name:
+                found.append(f"{name}: {first}")
+                continue
+            counts = counted(by_name[name])
+            if NOT_FOUND in by_name[name]:
                 counts += _OTHER_RECORDS
-            if name == "VERIFY" and "UNEXPECTED_STATE" in by_name.get(name, ()):
+            if name == "VERIFY" and "UNEXPECTED_STATE" in by_name[name]:
                 counts += _OTHER_VALUES
-            first = f"; the first: {self._first_errors[name]}" if name in self._first_errors else ""
-            found.append(f"{name}:{counts}{first}")
+            found.append(f"{name}: {counts}" + (f"; the first: {first}" if first is not None else ""))
         return found
 
 
