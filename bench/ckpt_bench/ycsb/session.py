@@ -214,9 +214,10 @@ class Phase:
             driver.let(upkeep.finish)
         closing_ns = time.perf_counter_ns()
         self._noted("close", driver.close(binding.close, *([] if keep_open else [backend.close])))
-        cleanup = own.of("CLEANUP")
-        cleanup.extend([closing_ns] * (self._settings.measurement_interval != "op"))
-        cleanup.extend((closing_ns, time.perf_counter_ns()))
+        if not driver.left_open:
+            cleanup = own.of("CLEANUP")
+            cleanup.extend([closing_ns] * (self._settings.measurement_interval != "op"))
+            cleanup.extend((closing_ns, time.perf_counter_ns()))
         for thread in (*clients, upkeep):
             if thread is not None and thread.failure is not None:
                 raise thread.failure
