@@ -142,7 +142,7 @@ def test_an_operation_that_does_not_end_costs_no_results(monkeypatch: pytest.Mon
             self.reads += 1
             if self.reads > 20:
                 for _ in range(2):
-                    time.sleep(0.2)
+                    time.sleep(0.5)
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 self.go_on.wait()
             return super().get_many(namespace, keys, **as_of)
@@ -249,6 +249,36 @@ def test_while_saves_become_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["SAVE", "Operations"] == found["SAFEKEEPER", "Submitted"] == 100
     assert found["SAFEKEEPER", "Pending"] == 100 - found["SAFEKEEPER", "Coalesced"] > 0
     assert any("sec: 100 operations; 0 current ops/sec; " in line for line in told)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_migration_that_does_not_end_costs_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(MemoryBackend):
+        go_on = threading.Event()
+
+        def put_many(
+            self, namespace: str, items: Mapping[bytes, bytes], *, ttl_s: float | None = None
+        ) -> None:
+            for _ in range(2):
+                time.sleep(0.5)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            self.go_on.wait()
+            super().put_many(namespace, items, ttl_s=ttl_s)
+
+    source, target = Deep(), Stuck()
+    MemoryBackend.put_many(source, "usertable", {b"user1": b"state"})
+    monkeypatch.setattr(session, "open_used", lambda _: source)
+    monkeypatch.setattr(upkeep, "open_to_write", lambda *_, **__: target)
+    monkeypatch.setattr(session, "require_possible", lambda *_: None)
+    settings = Settings(migratecount=1, migrate_to="file:///elsewhere")
+    told: list[str] = []
+    results = Phase("memory://", settings, told.append, io.StringIO()).run()
+    assert not source.closed
+    target.go_on.set()
+    assert told[-1] == "interrupted: not waiting for what is under way"
+    assert results.interrupted
+    assert results.faults == []
+    assert results.reached == "0 of 0 operations were carried out; not done: 1 MIGRATE"
 
 
 def test_one_that_comes_where_nobody_waits_is_kept() -> None:
