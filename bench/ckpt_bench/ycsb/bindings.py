@@ -171,6 +171,8 @@ class KeeperBinding:
         """Key → when each of its saves was due, and when it was made."""
         self._abandoned = False
         self._saves = itertools.count()
+        self._made: int | None = None
+        """How many there were when nobody waited any more."""
         self._wide = settings.measurement_interval != "op"
         self._keeper = SafeKeeper(backend, on_result=self._acknowledged, **settings.keeper_options)
         self._states = self._keeper.namespace(settings.table)
@@ -186,8 +188,10 @@ class KeeperBinding:
             waiting = self._submitted.setdefault(key, deque())
         now_ns = time.perf_counter_ns()
         waiting.append((due_ns or now_ns, now_ns))
-        next(self._saves)
-        self._states.save(key, record)
+        try:
+            self._states.save(key, record)
+        finally:
+            next(self._saves)  # one that still waits for room is not made yet
 
     def insert_many(self, records: Mapping[bytes, Record], due_ns: int = 0) -> None:
         for key, record in records.items():
@@ -236,7 +240,7 @@ class KeeperBinding:
 
     def abandon(self) -> None:
         self._abandoned = True
-        self._accounts = self._states.accounts()
+        self._accounts, self._made = self._states.accounts(), next(self._saves)
         self._keeper.options = replace(self._keeper.options, close_timeout_s=_AT_ONCE_S)
 
     def close(self) -> None:
@@ -254,7 +258,7 @@ class KeeperBinding:
         found = []
         if not self._accounts.balanced:
             found.append(f"the SafeKeeper's account does not balance: {self._accounts}")
-        saves = next(self._saves)
+        saves = next(self._saves) if self._made is None else self._made
         if saves != self._accounts.submitted:
             found.append(f"{saves} saves were made, and the SafeKeeper counts {self._accounts.submitted}")
         return found

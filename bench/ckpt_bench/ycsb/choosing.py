@@ -32,9 +32,12 @@ class Chooser:
         first, count = settings.insertstart, settings.inserts
         if not settings.proportions:
             raise ConfigError("no operation has a proportion above 0; set readproportion, for example")
-        if count < 1 and settings.requestdistribution not in (Request.LATEST, Request.EXPONENTIAL):
-            raise ConfigError("there are no records to choose from; set recordcount to how many were loaded")
         self._numbers: Generator
+        recent = settings.requestdistribution in (Request.LATEST, Request.EXPONENTIAL)
+        if (settings.recordcount if recent else count) < 1:
+            if settings.proportions.keys() == {"INSERT"}:
+                return  # nobody asks for a key
+            raise ConfigError("there are no records to choose from; set recordcount to how many were loaded")
         match settings.requestdistribution:
             case Request.UNIFORM | Request.SEQUENTIAL:
                 self._numbers = Uniform(first, first + count - 1)

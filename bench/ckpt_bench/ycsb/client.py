@@ -44,6 +44,8 @@ class Client(threading.Thread):
     ) -> None:
         super().__init__(name=f"ckpt-bench-{number}", daemon=True)
         self.done = 0
+        self.ended = threading.Event()
+        """Set when all is done; up to Python 3.12 Ctrl-C in `join` makes a thread look as if it were."""
         self.quota = quota
         self.failure: BaseException | None = None
         """What ended this thread, if it was not an error of the store."""
@@ -77,6 +79,8 @@ class Client(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             self.failure = error
             self._stop_event.set()
+        finally:
+            self.ended.set()
 
     def _loop(self) -> None:
         stopped = self._stop_event.is_set

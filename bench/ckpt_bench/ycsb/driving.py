@@ -1,12 +1,11 @@
 """Waiting for a phase so that it can be watched and interrupted: threads, the last flush, the closing.
 
-The first Ctrl-C ends the operations under way; what is written is made durable. One more gives that up, too.
-There are results in both cases. Only one during the operations that do not end, though told to, has none.
+The first Ctrl-C ends the operations under way; what is written is made durable. One more gives that up, too,
+also operations that do not end, though told to. There are results in each case.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ class Driver:
         self.stop = threading.Event()
         self.cancelled = threading.Event()
         self.left_open = False
-        """Whether nobody waits until the store is closed."""
+        """Whether nobody waits until the store is closed, since somebody may still use it."""
         self._limit_s = settings.maxexecutiontime
         self._say = say
 
@@ -53,7 +52,7 @@ class Driver:
         for thread in (*clients, upkeep):
             if thread is not None:
                 thread.start()
-        while any(client.is_alive() for client in clients):
+        while not all(client.ended.is_set() for client in clients):
             try:
                 now_s = time.monotonic()
                 if self._limit_s and now_s - started_s >= self._limit_s:
@@ -68,7 +67,9 @@ class Driver:
                     _wait_for(clients, wake_s)
             except KeyboardInterrupt:
                 if self.interrupted:
-                    raise
+                    self.interrupt("not waiting for the operations under way")
+                    self.left_open = True
+                    break
                 self.interrupt("ending the operations under way (again: at once)")
         status.show(_done(clients), total)
 
@@ -76,6 +77,9 @@ class Driver:
         self, binding: Binding, clients: Sequence[Client], status: Status, total: int | None
     ) -> Exception | None:
         """Until everything written is durable; what the store raised, if it did."""
+        if self.left_open:
+            binding.abandon()
+            return None
         flushing = _Background(binding.finish)
 
         def show() -> None:
@@ -98,6 +102,8 @@ class Driver:
 
     def close(self, *closes: Callable[[], None]) -> Exception | None:
         """Until all of these have returned; what the first that failed raised."""
+        if self.left_open:
+            return None
 
         def work() -> None:
             for close in closes:
@@ -114,13 +120,19 @@ class Driver:
 
     def let(self, work: Callable[[], None]) -> None:
         """Do what heeds `cancelled`; Ctrl-C ends it early, and another one at once."""
+        if self.left_open:
+            return
         try:
             with self.interrupts.heard():
                 work()
         except KeyboardInterrupt:
             self.interrupt("ending what is under way (again: at once)")
-            with contextlib.suppress(KeyboardInterrupt), self.interrupts.heard():
-                work()
+            try:
+                with self.interrupts.heard():
+                    work()
+            except KeyboardInterrupt:
+                self.interrupt("not waiting for what is under way")
+                self.left_open = True
 
 
 class _Background(threading.Thread):
@@ -157,6 +169,5 @@ def _done(clients: Sequence[Client]) -> int:
 
 def _wait_for(clients: Sequence[Client], wake_s: float) -> None:
     for client in clients:
-        client.join(max(wake_s - time.monotonic(), 0.001))
-        if client.is_alive():
+        if not client.ended.wait(max(wake_s - time.monotonic(), 0.001)):
             return

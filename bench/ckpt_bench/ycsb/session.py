@@ -21,6 +21,7 @@ import numpy as np
 
 from ckpt.backend import Backend
 from ckpt.errors import CkptError, ConfigError
+from ckpt.lanes import Overflow
 from ckpt.registry import open_backend
 from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.ycsb.bindings import NOT_FOUND, Binding, bound, counted
@@ -192,7 +193,8 @@ class Phase:
         keep_open: bool = False,
     ) -> Results:
         driver, own = self._driver, self._measurements.recorder()
-        binding = bound(backend, self._settings, own, self._on_error)
+        settings = self._settings if name == "run" else _dropping_nothing(self._settings)
+        binding = bound(backend, settings, own, self._on_error)
         try:
             if name == "run" and reads_records(self._settings, total):
                 require_records(binding, backend, self._settings)
@@ -212,9 +214,10 @@ class Phase:
             driver.let(upkeep.finish)
         closing_ns = time.perf_counter_ns()
         self._noted("close", driver.close(binding.close, *([] if keep_open else [backend.close])))
-        cleanup = own.of("CLEANUP")
-        cleanup.extend([closing_ns] * (self._settings.measurement_interval != "op"))
-        cleanup.extend((closing_ns, time.perf_counter_ns()))
+        if not driver.left_open:
+            cleanup = own.of("CLEANUP")
+            cleanup.extend([closing_ns] * (self._settings.measurement_interval != "op"))
+            cleanup.extend((closing_ns, time.perf_counter_ns()))
         for thread in (*clients, upkeep):
             if thread is not None and thread.failure is not None:
                 raise thread.failure
@@ -327,11 +330,22 @@ class Phase:
             by_name.setdefault(name, Counter())[status] += count
         found = []
         for name in {**by_name, **self._first_errors}:
-            counts = f" {counted(by_name[name])}" if name in by_name else ""
-            if name in by_name and NOT_FOUND in by_name[name]:
+            first = self._first_errors.get(name)
+            if name not in by_name:
+                found.append(f"{name}: {first}")
+                continue
+            counts = counted(by_name[name])
+            if NOT_FOUND in by_name[name]:
                 counts += _OTHER_RECORDS
-            if name == "VERIFY" and "UNEXPECTED_STATE" in by_name.get(name, ()):
+            if name == "VERIFY" and "UNEXPECTED_STATE" in by_name[name]:
                 counts += _OTHER_VALUES
-            first = f"; the first: {self._first_errors[name]}" if name in self._first_errors else ""
-            found.append(f"{name}:{counts}{first}")
+            found.append(f"{name}: {counts}" + (f"; the first: {first}" if first is not None else ""))
         return found
+
+
+def _dropping_nothing(settings: Settings) -> Settings:
+    """A load is there to put every record into the store, also where a run drops saves."""
+    options = settings.keeper_options
+    if options.get("overflow") not in (Overflow.DROP_OLDEST, Overflow.DROP_NEW):
+        return settings
+    return replace(settings, keeper_options={**options, "overflow": Overflow.BLOCK})

@@ -42,6 +42,8 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 """Properties of YCSB itself that have nothing to say here: nobody needs to be told."""
+_OF_GO_YCSB = frozenset({"batch.size", "measurement.output_file"})
+"""Properties of another YCSB that are no slips, though nearly the name of one here."""
 _AT_LEAST_ONE = (
     "fieldcount", "threadcount", "status_interval", "batchsize", "histogram_buckets", "timeseries_granularity"
 )  # fmt: skip
@@ -326,7 +328,8 @@ def settings_of(properties: Mapping[str, str], warn: Callable[[str], object]) ->
         elif name.startswith(KEEPER_PREFIX):
             keeper[name.removeprefix(KEEPER_PREFIX)] = text
         elif name != "workload" and name not in _WITHOUT_EFFECT and not name.startswith("htrace."):
-            _refuse_nearly(name)
+            if name not in _OF_GO_YCSB:
+                _refuse_nearly(name)
             warn(
                 f"ignored: {name if name.isprintable() and name else repr(name)}, which is not a property of "
                 f"workloads (a YCSB database binding may have it){_perhaps(name)}"

@@ -81,7 +81,7 @@ class Upkeep(threading.Thread):
         self._on_error = on_error
         self._say = say
         self._wide = settings.measurement_interval is not Interval.OP
-        self._rest = threading.Event()
+        self._rest, self._ended = threading.Event(), threading.Event()
         self._counts: Counter[tuple[str, str]] = Counter()
         self._begun_ns = time.perf_counter_ns()
         does: dict[str, tuple[int, Callable[[int], None]]] = {
@@ -105,7 +105,7 @@ class Upkeep(threading.Thread):
         """The operations are done: do at once what is left, and return when it is done."""
         self._rest.set()
         if self.ident is not None:
-            self.join()
+            self._ended.wait()  # as the event of a client
 
     def run(self) -> None:
         self._begun_ns = time.perf_counter_ns()
@@ -120,6 +120,8 @@ class Upkeep(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
             self.failure = error
             self._stop_event.set()
+        finally:
+            self._ended.set()
 
     def left(self) -> Counter[str]:
         """How often what was not done."""

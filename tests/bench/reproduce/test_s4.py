@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from ckpt.errors import UnsupportedError
+from ckpt_backends.memory import MemoryBackend
 from ckpt_bench.reproduce.claims import Verdict
 from ckpt_bench.reproduce.medium import Medium, filesystem
 from ckpt_bench.reproduce.s4 import disk_writes, operators, trade_offs
@@ -19,7 +23,7 @@ from ckpt_bench.reproduce.s4.disk_writes import TABLE_5_1, DiskWrites
 from ckpt_bench.reproduce.s4.index_rebuild import FIG_4_2, Rebuild, Rebuilds
 from ckpt_bench.reproduce.s4.latency import FIG_4_5, Latencies, Latency
 from ckpt_bench.reproduce.s4.queue_rates import FIG_4_7, QueueRates, Rate
-from ckpt_bench.reproduce.s4.saturation import FIG_4_1, FIG_5_1, Flushed, Point, Saturation
+from ckpt_bench.reproduce.s4.saturation import FIG_4_1, FIG_5_1, Flushed, Point, Saturation, run_threads
 from ckpt_bench.reproduce.s4.trade_offs import TABLE_5_2, TradeOffs
 from ckpt_bench.reproduce.spread import spread
 
@@ -346,3 +350,27 @@ class TestFilesystem:
         if not os.path.isdir("/dev/shm"):
             pytest.skip("there is no /dev/shm")
         assert str(filesystem("/dev/shm")) == "tmpfs on memory"
+
+
+def test_ctrl_c_waits_until_nobody_uses_the_store() -> None:
+    class Deep(MemoryBackend):
+        busy = False
+
+        def put_many(
+            self, namespace: str, items: Mapping[bytes, bytes], *, ttl_s: float | None = None
+        ) -> None:
+            self.busy = True
+            time.sleep(0.2)  # the main thread waits by then
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.3)
+            super().put_many(namespace, items, ttl_s=ttl_s)
+            self.busy = False
+
+    store = Deep()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_threads(store, 1, 100, 10, seed=1)
+        assert not store.busy
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -56,6 +56,22 @@ def test_dropped_saves_are_counted_and_are_no_errors(bench: Bench, tmp_path: Pat
     assert found["DURABLE"]["Operations"] <= accounts["Durable"] + accounts["Coalesced"]
 
 
+@pytest.mark.parametrize("overflow", ["drop-oldest", "drop-new"])
+def test_what_drops_saves_in_a_run_drops_no_record_of_its_load(
+    bench: Bench, tmp_path: Path, overflow: str
+) -> None:
+    """Properties are the same for both, as in YCSB, and the run reads what was loaded."""
+    checkpoint = ("-P", "checkpoint", "-p", "operationcount=2000", "-p", "safekeeper.queue_saves=1")
+    drops = (*checkpoint, "-p", f"safekeeper.overflow={overflow}")
+    address = f"log://{tmp_path}/store?durability=os"
+    loaded = bench("load", address, *drops).figures["SAFEKEEPER"]
+    assert (loaded["Submitted"], loaded["Durable"], loaded["Dropped"]) == (1000, 1000, 0)
+    for store in (address, "memory://"):
+        found = bench("run", store, *drops).figures
+        assert found["SAFEKEEPER"]["Dropped"] > 0
+        assert found["READ"]["Return=OK"] == found["READ"]["Operations"]
+
+
 def test_options_of_a_safekeeper_that_is_not_used_are_refused(bench: Bench) -> None:
     done = bench("run", "memory://", "-P", "workloada", "-p", "safekeeper.overflow=block", code=2)
     assert "safekeeper=true" in done.err

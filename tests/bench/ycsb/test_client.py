@@ -158,6 +158,15 @@ def test_failed_operations_are_counted_shown_and_timed_apart(monkeypatch: pytest
     assert results.faults == ["UPDATE: 25 SERVICE_UNAVAILABLE; the first: the store is moody; try again"]
 
 
+def test_what_fails_beside_operations_is_named_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(MemoryBackend):
+        def flush(self) -> None:
+            raise BackendUnavailableError("not all of it is on the disk; try again")
+
+    phase, _ = phase_on(Forgetful(), monkeypatch, recordcount=10)
+    assert phase.load().faults == ["flush: not all of it is on the disk; try again"]
+
+
 @pytest.mark.parametrize(
     ("properties", "inserted", "failed"),
     [

@@ -104,6 +104,15 @@ def test_a_property_of_a_binding_is_named_and_stops_nothing() -> None:
     ]
 
 
+def test_a_property_of_go_ycsb_is_named_and_stops_nothing() -> None:
+    """Also one that is nearly another one here: a file that others made runs unchanged."""
+    told: list[str] = []
+    others = {"batch.size": "100", "measurement.output_file": "raw.txt", "dropdata": "true"}
+    settings = settings_of({"workload": "core", "recordcount": "10", **others}, told.append)
+    assert [line.split(",")[0] for line in told] == [f"ignored: {name}" for name in others]
+    assert (settings.batchsize, settings.raw_file) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -27,6 +27,48 @@ def test_a_run_that_only_inserts_or_crashes_may_make_one(bench: Bench, tmp_path:
     bench("run", f"log://{tmp_path}/b", "-p", "crashcount=1", "-p", "crash.seconds=0.1")
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("distribution", ["uniform", "latest", "exponential"])
+@pytest.mark.parametrize("inserts", [0, 0.001])
+def test_a_run_that_does_not_know_how_many_records_there_are_is_refused(
+    bench: Bench, tmp_path: Path, distribution: str, inserts: float
+) -> None:
+    """Whichever is the distribution, and not looked for a record for ever."""
+    address = f"log://{tmp_path}/store?durability=os"
+    bench("load", address, "-p", "recordcount=10")
+    done = bench(
+        *("run", address, "-p", f"requestdistribution={distribution}", "-p", f"insertproportion={inserts}"),
+        *("-p", "operationcount=10"),
+        code=2,
+    )
+    assert done.err == (
+        "ckpt: there are no records to choose from; set recordcount to how many were loaded\n"
+    )
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "zipfian", "latest", "hotspot", "sequential"])
+def test_a_run_that_only_inserts_chooses_no_records(bench: Bench, tmp_path: Path, distribution: str) -> None:
+    address = f"log://{tmp_path}/store?durability=os"
+    inserts = ("-p", "readproportion=0", "-p", "updateproportion=0", "-p", "insertproportion=1")
+    done = bench(
+        *("run", address, *inserts, "-p", f"requestdistribution={distribution}", "-p", "operationcount=5")
+    )
+    assert done.figures["INSERT"]["Return=OK"] == 5
+    bench("run", address, "-P", "workloadc", "-p", "recordcount=5", "-p", "operationcount=20")
+
+
+@pytest.mark.parametrize("distribution", ["latest", "exponential"])
+def test_recent_records_are_read_also_where_another_client_loaded_them(
+    bench: Bench, tmp_path: Path, distribution: str
+) -> None:
+    address = f"log://{tmp_path}/store?durability=os"
+    bench("load", address, "-p", "recordcount=10")
+    bench(
+        *("run", address, "-P", "workloadc", "-p", f"requestdistribution={distribution}"),
+        *("-p", "recordcount=10", "-p", "insertcount=0", "-p", "operationcount=20"),
+    )
+
+
 def test_an_empty_table_is_to_be_loaded_first(bench: Bench, tmp_path: Path) -> None:
     address = f"log://{tmp_path}/store?durability=os"
     bench("load", address, "-P", "workloada", "-p", "recordcount=10")

@@ -117,6 +117,7 @@ def run_threads(
     stop = threading.Event()
     busy_s = [0.0] * threads
     failures: list[BaseException] = []
+    ended = [threading.Event() for _ in range(threads)]
 
     def work(number: int) -> None:
         choose = random.Random(seed * 1000 + number)
@@ -136,20 +137,23 @@ def run_threads(
         except BaseException as error:  # noqa: BLE001 - raised below, by who waits
             failures.append(error)
             stop.set()
+        finally:
+            ended[number].set()
 
     workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(threads)]
     started_s = time.perf_counter()
     try:
         for worker in workers:
             worker.start()
-        for worker in workers:
-            worker.join()
+        for each in ended:
+            each.wait()
     finally:
-        # Also after Ctrl-C: nobody may use a store that is being closed.
+        # Also after Ctrl-C, which up to Python 3.12 makes a thread that it finds in `join` look as if it had
+        # ended: nobody may use a store that is being closed.
         stop.set()
-        for worker in workers:
+        for worker, each in zip(workers, ended, strict=True):
             if worker.ident is not None:
-                worker.join()
+                each.wait()
     took_s = time.perf_counter() - started_s
     if failures:
         raise failures[0]
