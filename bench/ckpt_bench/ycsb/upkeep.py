@@ -20,13 +20,14 @@ from ckpt.config import parse_address
 from ckpt.errors import CkptError, ConfigError
 from ckpt.opening import open_to_read, open_to_write
 from ckpt.registry import load_factory
-from ckpt_bench.ycsb.bindings import status_of
+from ckpt_bench.ycsb.bindings import counted, status_of
 from ckpt_bench.ycsb.measures import Recorder, Row
 from ckpt_bench.ycsb.records import key_name
 from ckpt_bench.ycsb.settings import Interval, Settings
 
 FIRST_READ = "RECOVER-FIRST-READ"
 _LOOK_S = 0.01
+_PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,8 @@ class Upkeep(threading.Thread):
     def finish(self) -> None:
         """The operations are done: do at once what is left, and return when it is done."""
         self._rest.set()
-        if self.ident is not None:
-            self._ended.wait()  # as the event of a client
+        while self.ident is not None and not self._ended.wait(_PATIENCE_S):  # as the event of a client
+            self._say(f"not done yet: {counted(self.left())}")
 
     def run(self) -> None:
         self._begun_ns = time.perf_counter_ns()

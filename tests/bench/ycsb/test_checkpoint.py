@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -168,6 +169,30 @@ def test_what_was_asked_for_is_done_when_the_time_of_operations_is_over(
     )
     assert done.figures["RECOVER"]["Return=OK"] == 3
     assert done.figures["MIGRATE"]["Return=OK"] == 1
+
+
+def test_what_goes_on_after_the_operations_is_told(
+    bench: Bench, loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recover = upkeep.Upkeep._recover
+
+    def until_it_is_told(self: upkeep.Upkeep, started_ns: int) -> None:
+        say, told = self._say, threading.Event()
+
+        def tell(line: str) -> None:
+            say(line)
+            told.set()
+
+        monkeypatch.setattr(self, "_say", tell)
+        assert told.wait(60)
+        monkeypatch.setattr(self, "_say", say)
+        recover(self, started_ns)
+
+    monkeypatch.setattr(upkeep.Upkeep, "_recover", until_it_is_told)
+    monkeypatch.setattr(upkeep, "_PATIENCE_S", 0.01)
+    done = bench("run", loaded, "-p", "recovercount=1", "-p", "gccount=1")
+    assert "not done yet: 1 RECOVER, 1 GC\n" in done.err
+    assert done.figures["RECOVER"]["Return=OK"] == 1
 
 
 def test_nothing_is_reclaimed_rather_than_less(
