@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpt.backend import Backend
 from ckpt.cli.show import jsonable
@@ -21,6 +21,9 @@ from ckpt.spark.catalogue import (
     read_origin,
 )
 from ckpt.spark.selection import newest_of_all
+
+if TYPE_CHECKING:
+    from ckpt.spark.columns import Structs
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def state_keys(backend: Backend, members: Sequence[str]) -> int | None:
 def rows(backend: Backend, places: list[Place], *, family: str | None, key: str | None) -> Iterator[Row]:
     """The decoded rows of some stores: of one family or all, with this key or all.
 
-    A key is text if it has one column, otherwise a JSON object of the columns that are to be equal.
+    A key is text, or JSON, if it has one column, otherwise a JSON object of the columns that are to be equal.
     """
     try:
         from ckpt.spark.encodings import FamilyDecoder
@@ -122,7 +125,7 @@ def rows(backend: Backend, places: list[Place], *, family: str | None, key: str 
         families = read_families(backend, place)
         for chosen in _chosen(place, families, family):
             decoder = FamilyDecoder(chosen)
-            asked = None if key is None else _asked(key, decoder.key.names)
+            asked = None if key is None else _asked(key, decoder.key)
             stored = None if asked is None else stored_key(chosen, asked)
             found = (
                 decoded(backend, place, decoder)
@@ -149,8 +152,9 @@ def _chosen(place: Place, families: dict[str, Family], name: str | None) -> list
     return [families[name]]
 
 
-def _asked(text: str, names: list[str]) -> dict[str, Any]:
+def _asked(text: str, columns: Structs) -> dict[str, Any]:
     """The columns of a key that are to be equal."""
+    names = columns.names
     try:
         asked = json.loads(text)
     except ValueError:
@@ -166,7 +170,9 @@ def _asked(text: str, names: list[str]) -> dict[str, Any]:
             f"keys of this store have {len(names)} columns; name those that matter as JSON: "
             f"{json.dumps(dict.fromkeys(names, '...'))}"
         )
-    return {names[0]: asked}
+    # A text may well be `42` or `null`: only in quotes it is taken as JSON.
+    is_text = columns.columns[0].spark == "string" and not isinstance(asked, str)
+    return {names[0]: text if is_text else asked}
 
 
 def _described(backend: Backend, name: str, members: list[str], store: str | None = None) -> Listed:

@@ -146,6 +146,14 @@ class TestCat:
         """Nobody has to know in which partition it is."""
         assert run("cat", query, name, key).stdout == '{"key": {"word": "that"}, "value": {"count": 7}}\n'
 
+    @pytest.mark.parametrize("word", ["42", "1e3", "true", "null", "[1]"])
+    def test_text_that_looks_like_json_is_text(self, run: Run, query: str, word: str) -> None:
+        with ckpt.open_backend(query) as backend:
+            backend.commit(f"{STORE}/0/default", 3, {**counts(**{word: 5}), **about({0: 3})})
+        expected = json.dumps({"key": {"word": word}, "value": {"count": 5}}) + "\n"
+        for key in (word, json.dumps(word), json.dumps({"word": word})):
+            assert run("cat", query, f"{STORE}/0/default", key).stdout == expected
+
     def test_an_earlier_version(self, run: Run, query: str) -> None:
         expected = '{"key": {"word": "be"}, "value": {"count": 1}}\n'
         assert run("cat", query, STORE, "be", "--version", "1").stdout == expected
