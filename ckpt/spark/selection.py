@@ -29,6 +29,8 @@ class Selection:
     def __post_init__(self) -> None:
         if (self.namespace is None) == (self.checkpoint is None):
             raise ConfigError("name either a namespace (or what namespaces begin with) or a checkpoint")
+        if self.checkpoint is not None and self.commit_id is not None:
+            raise ConfigError("a commit belongs to one namespace: name that, and not a checkpoint")
 
     def places(self, backend: Backend) -> list[Place]:
         """The stores as of one version: by default the newest that all of them have.

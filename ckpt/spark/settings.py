@@ -42,7 +42,7 @@ _KNOWN = {
     "sidecar.ca": (_ANY, "a PEM file"),
     "timeout": (_A_SECOND_OR_MORE, "a time such as 120s, of at least 1s"),
     "metrics": (_HOST_AND_PORT, "HOST:PORT with a port up to 65535"),
-    "memory": (re.compile(r"off|\d+([kmgtp]?b|[kmgtp])?", re.IGNORECASE), "an amount such as 512m, or off"),
+    "memory": (re.compile(r"off|\d+(?i:[kmgtp]?b|[kmgtp])?"), "an amount such as 512m, or off"),
     "recovery": (re.compile("eager|lazy"), "eager or lazy"),
 }
 """The settings of the provider, as Settings.scala reads them, and what it understands."""

@@ -87,7 +87,7 @@ class SourceOptions:
                 options.get("commitId"),
             ),
             options.get("family"),
-            options.get("raw", "false").lower() == "true",
+            _yes(options, "raw"),
             _number(options, "numPartitions"),
         )
 
@@ -255,3 +255,10 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal():
         raise ConfigError(f"option {name!r} is a whole number from 0, got {text!r:.40}")
     return int(text)
+
+
+def _yes(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"option {name!r} is true or false, got {text!r:.40}")
+    return text == "true"

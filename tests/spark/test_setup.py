@@ -159,6 +159,7 @@ def test_a_setting_that_nobody_reads_is_refused(installed: Path) -> None:
     [
         ("recovery", "lazy", "lasy"),
         ("memory", "512m", "lots"),
+        ("memory", "4G", "OFF"),
         ("timeout", "1500ms", "soon"),
         ("timeout", "2min", "500ms"),
         ("metrics", "127.0.0.1:9090", "9090"),

@@ -251,6 +251,8 @@ def test_variables_and_timers_of_transform_with_state(spark: SparkSession, strea
         ({"addres": "log:///nowhere"}, "unknown option 'addres'; did you mean 'address'"),
         ({"address": "memory://"}, "name either a namespace"),
         ({"address": "memory://", "namespace": "x", "version": "new"}, "'version' is a whole number"),
+        ({"address": "memory://", "namespace": "x", "raw": "yes"}, "'raw' is true or false, got 'yes'"),
+        ({"address": "memory://", "checkpoint": "x", "commitId": "y"}, "a commit belongs to one namespace"),
     ],
 )
 def test_wrong_options_are_one_clear_error(
