@@ -20,6 +20,8 @@ from ckpt.config import parse_address
 from ckpt.dev import Server
 from ckpt.testing.servers import own_server, release_servers, server_address
 
+pytest_plugins = ["tests.gate"]
+
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
 
