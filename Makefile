@@ -12,17 +12,20 @@ PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3 p
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-ROUNDS ?= 1000
 TESTS ?= tests
+WHAT ?=
+WORKERS ?= 3
 ARGS ?=
-COMMA := ,
+
+# Tests of one group stay on one worker; tests/gate.py says which tests are a group, and which group begins first.
+IN_PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 # Releases of Spark beside the installed one; the cache keeps them between runs, as it keeps servers.
 SPARKS ?= 4.2.1 4.3.0
 SPARK ?= $(firstword $(SPARKS))
 SPARK_FOLDER := $(or $(CKPT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ckpt)/pyspark
 
-.PHONY: help demo test spark spark-suites lint format bench crash wheel clean servers
+.PHONY: help demo test prove spark lint format bench wheel clean servers
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -30,15 +33,15 @@ help:  ## show this list
 demo: $(READY)  ## a Spark query is killed with kill -9, recovers, counts exactly
 	@$(BIN)/ckpt demo $(ARGS)
 
-test: servers  ## run the tests (TESTS=path and ARGS=options narrow it down)
-	@$(BIN)/python -m pytest $(TESTS) $(ARGS)
+test: servers  ## run the tests, exhaustive ones as samples (TESTS=path and ARGS=options narrow it down)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) $(TESTS) $(ARGS)
+
+prove: servers  ## run everything exhaustively, for two hours, and print what it proves (WHAT="log redis" narrows it down)
+	@$(BIN)/python -m tests.prove $(WHAT) $(ARGS)
 
 spark: $(SPARK_FOLDER)/$(SPARK)/.ready  ## run the core of the Spark tests on another release (SPARK=4.2.1)
 	@PYTHONPATH=$(<D)$(PYTHONPATH:%=:%) $(BIN)/python -c 'import pyspark; assert pyspark.__version__ == "$(SPARK)", pyspark'
-	@PYTHONPATH=$(<D)$(PYTHONPATH:%=:%) $(BIN)/python -m pytest -m spark_core tests/spark $(ARGS)
-
-spark-suites: $(READY)  ## run Spark's own test suites on the provider (ARGS=names and options narrow it down)
-	@$(BIN)/python tests/spark/suites/run.py $(ARGS)
+	@PYTHONPATH=$(<D)$(PYTHONPATH:%=:%) $(BIN)/python -m pytest $(IN_PARALLEL) -m spark_core tests/spark $(ARGS)
 
 lint: $(READY)  ## ruff, formatting and mypy --strict
 	@$(BIN)/ruff check .
@@ -51,13 +54,6 @@ format: $(READY)  ## format the code and fix what ruff can fix
 
 bench: $(READY)  ## compare the backends and the SafeKeeper with their peers (ARGS=--quick takes a minute)
 	@$(BIN)/ckpt bench compare $(ARGS)
-
-crash: $(READY)  ## kill -9 a writer ROUNDS times (default 1000), or with SERVERS=redis,… servers under load
-ifdef SERVERS
-	@CKPT_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=0 -k "$(subst $(COMMA), or ,$(SERVERS))" tests/trust/test_*_kill.py $(ARGS)
-else
-	@$(BIN)/python -m ckpt.testing.crash --rounds $(ROUNDS) $(ARGS)
-endif
 
 # The jars are in the package only while a wheel is built: a checkout compiles what it needs. There are two: one
 # with the compiled half of the log for machines like this one, and one for all others.

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ckpt.config import parse_address
-from ckpt.dev import Server
+from ckpt.dev import Server, TlsFiles
 from ckpt.testing.servers import own_server, release_servers, server_address
 
-pytest_plugins = ["tests.gate"]
+pytest_plugins = ["tests.gate", "tests.proofs"]
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 
@@ -105,6 +106,26 @@ def private_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def pytest_sessionfinish() -> None:
     """Not at the end of a fixture: classes and state machines use servers too, and take none."""
     release_servers()
+
+
+@pytest.fixture
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TlsFiles]:
+    """Makes an authority and a certificate of it for one host; the certificate's file holds its key, too."""
+
+    def issue(name: str, *, host: str = "127.0.0.1") -> TlsFiles:
+        folder = tmp_path_factory.mktemp("tls")
+        authority = trustme.CA(organization_name=name)
+        issued = authority.issue_cert(host, common_name=name)
+        pems = {
+            "certificate": (folder / f"{name}.pem", issued.private_key_and_cert_chain_pem),
+            "key": (folder / f"{name}-key.pem", issued.private_key_pem),
+            "authority": (folder / f"{name}-authority.pem", authority.cert_pem),
+        }
+        for path, pem in pems.values():
+            pem.write_to_path(str(path))
+        return TlsFiles(**{kind: str(path) for kind, (path, _) in pems.items()})
+
+    return issue
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
-"""How much the tests try: a stratified sample in the gate (`make test`), everything in the proof (`make prove`)."""
+"""How much the tests try: a sample in the gate (`make test`), everything in the proof (`make prove`)."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import secrets
@@ -25,13 +26,22 @@ def effort(gate: int, prove: int) -> int:
     return prove if PROVING else gate
 
 
-def sample(everything: Sequence[T], size: int, salt: object = "") -> list[T]:
-    """All of it in the proof; in the gate `size` of it, one from each of as many equal stretches, in order.
+def nth(step: int) -> slice:
+    """Everything in the proof; in the gate every `step`-th, from another one in each run."""
+    return slice(None) if PROVING else slice(SEED % step, None, step)
 
-    `salt` tells samples of one run apart.
-    """
-    if PROVING or len(everything) <= size:
+
+def rotated(everything: Sequence[T]) -> tuple[T, ...]:
+    """All of it, in an order that begins with another one in each run of the gate."""
+    first = 0 if PROVING else SEED % len(everything)
+    return (*everything[first:], *everything[:first])
+
+
+def sample(everything: Sequence[T], gate: int, prove: int | None = None) -> list[T]:
+    """So many in the gate and in the proof (None: all), one from each of as many equal stretches."""
+    size = prove if PROVING else gate
+    if size is None or len(everything) <= size:
         return list(everything)
-    choose = random.Random(f"{SEED} {salt}")
-    bounds = [len(everything) * at // size for at in range(size + 1)]
-    return [everything[choose.randrange(low, high)] for low, high in zip(bounds, bounds[1:], strict=False)]
+    choose = random.Random(SEED)
+    bounds = itertools.pairwise(len(everything) * at // size for at in range(size + 1))
+    return [everything[choose.randrange(low, high)] for low, high in bounds]

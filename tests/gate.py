@@ -1,9 +1,9 @@
 """The gate's time: which tests share a worker and which begin first, what each test took, what it may take.
 
-A pytest plugin that `tests/conftest.py` loads. Every run writes `build/durations.json` and prints the ten slowest
-tests. In CI a run fails if a test, or all of them together, take more than half again their budget. Budgets are
-seconds on the machine that `REFERENCE_GAUGE_S` was measured on; a fixed piece of work, timed before the first test
-and after the last, says how much slower this machine is.
+A pytest plugin that `tests/conftest.py` loads. Every run writes `build/durations.json` and prints the ten
+slowest tests. In CI a run fails if a test, or all of them together, take more than half again their budget.
+Budgets are seconds on the machine that `REFERENCE_GAUGE_S` was measured on; a fixed piece of work, timed
+before the first test and after the last, says how much slower this machine is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -119,20 +120,12 @@ class Timekeeper:
         DURATIONS.write_text(json.dumps({"whole_s": round(self._whole_s, 1), "tests_s": rounded}, indent=1))
         if _judges() and session.exitstatus == pytest.ExitCode.OK:
             self._gauged_s = max(self._gauged_s, gauge_s())
-            self._over = self._over_budget()
+            took_s, budget_s = dict(self._took_s), dict(self._budget_s)
+            if self._is_whole():
+                took_s["the whole run"], budget_s["the whole run"] = self._whole_s, WHOLE_BUDGET_S
+            self._over = over_budget(took_s, budget_s, self._gauged_s)
             if self._over:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _over_budget(self) -> list[str]:
-        allowance = TOLERANCE * max(1.0, self._gauged_s / REFERENCE_GAUGE_S)
-        named = {name: (took, self._budget_s.get(name, TEST_BUDGET_S)) for name, took in self._took_s.items()}
-        if not self._config.invocation_params.args or self._is_whole():
-            named["the whole run"] = (self._whole_s, WHOLE_BUDGET_S)
-        return [
-            f"{name} took {took:.0f} s; its budget is {budget:.0f} s, here {budget * allowance:.0f} s"
-            for name, (took, budget) in named.items()
-            if took > budget * allowance
-        ]
 
     def _is_whole(self) -> bool:
         """Whether no option and no path leaves tests out."""
@@ -146,6 +139,16 @@ class Timekeeper:
             terminalreporter.line(f"{took:7.1f} s  {name}")
         for line in self._over:
             terminalreporter.line(f"over budget: {line}", red=True)
+
+
+def over_budget(took_s: Mapping[str, float], budget_s: Mapping[str, float], gauged_s: float) -> list[str]:
+    """A line for each test that took too long for a machine on which the gauge takes `gauged_s`."""
+    allowance = TOLERANCE * max(1.0, gauged_s / REFERENCE_GAUGE_S)
+    return [
+        f"{name} took {took:.0f} s; its budget is {budget:.0f} s, here {budget * allowance:.0f} s"
+        for name, took, budget in ((name, took, budget_s[name]) for name, took in took_s.items())
+        if took > budget * allowance
+    ]
 
 
 def _judges() -> bool:

@@ -1,4 +1,4 @@
-"""Kill a writer with `kill -9`, again and again, and check every acknowledged write: `make crash`.
+"""Kill a writer with `kill -9`, again and again, and check every acknowledged write.
 
 ```
 python -m ckpt.testing.crash --rounds 1000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -41,8 +40,6 @@ class Killable(Protocol):
 class KillConformance:
     """A server of the class' own is killed again and again, as are processes that write to it.
 
-    The environment variable CKPT_KILL_ROUNDS says how often, instead of `rounds`.
-
     ```python
     class TestMyKills(KillConformance):
         @classmethod
@@ -55,6 +52,9 @@ class KillConformance:
     """
 
     rounds: ClassVar[int] = 5
+    """How often the server is killed."""
+    writers: ClassVar[int] = 6
+    """How many processes that write are killed."""
     victims: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
     """Which processes of the server are killed in the first round, the second, and so on; (): all of them."""
     timeout_s: ClassVar[float] = 1.0
@@ -86,13 +86,14 @@ class KillConformance:
         """The address of a store of this test alone."""
         return self.address(server, uuid.uuid4().hex)
 
-    def test_killed_servers_lose_nothing(self, server: Killable, store: str) -> None:
-        rounds = int(os.environ.get("CKPT_KILL_ROUNDS", self.rounds))
+    def test_killed_servers_lose_nothing(
+        self, server: Killable, store: str, record_property: Callable[[str, object], None]
+    ) -> None:
         choose = random.Random(4)
         options = {"timeout_s": 5, "retry_s": PATIENT_S}
         with open_backend(store, **options) as backend, open_backend(store, **options) as reader:
             load = StoreLoad(backend)
-            for roles in islice(cycle(self.victims), rounds):
+            for roles in islice(cycle(self.victims), self.rounds):
                 load.wait_for_more()
                 threading.Event().wait(choose.random() * 0.05)
                 server.kill(*roles)
@@ -103,6 +104,8 @@ class KillConformance:
             load.require_exactly(backend)
         with open_backend(store) as again:
             load.require_exactly(again)
+        record_property("rounds", self.rounds)
+        record_property("lost", 0)
 
     def test_a_frozen_server_ends_calls_and_work_goes_on_when_it_thaws(
         self, server: Killable, store: str
@@ -125,15 +128,20 @@ class KillConformance:
                 seen = until_it_works(lambda: dict(backend.scan("words")))
                 assert seen == {b"be": value, b"or": b"1"}
 
-    def test_killed_writers_lose_nothing(self, store: str) -> None:
-        command = [sys.executable, "-m", "ckpt.testing.crash", "--rounds", "6", "--address", store]
+    def test_killed_writers_lose_nothing(
+        self, store: str, record_property: Callable[[str, object], None]
+    ) -> None:
+        rounds = ["--rounds", str(self.writers)]
+        command = [sys.executable, "-m", "ckpt.testing.crash", *rounds, "--address", store]
         ran = subprocess.run(
             [*command, "--seconds-per-round", str(self.writer_s)],
             capture_output=True,
             text=True,
-            timeout=PATIENT_S,
+            timeout=PATIENT_S + self.writers * self.writer_s * 10,
             check=False,
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert "none lost" in ran.stdout
         assert "while writing" in ran.stdout
+        record_property("rounds", self.writers)
+        record_property("lost", 0)

@@ -8,6 +8,7 @@ a whole, too. Give commits explicit ids, so that two runs can be compared.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -66,10 +67,21 @@ def observe(backend: Backend) -> Observation:
     return Observation(plain, versioned)
 
 
+EVERYTHING = slice(None)
+
+
 def survives_crashes(
-    open_store: OpenStore, steps: Sequence[Step], directory: str | os.PathLike[str], **limits: int
+    open_store: OpenStore,
+    steps: Sequence[Step],
+    directory: str | os.PathLike[str],
+    *,
+    only: slice = EVERYTHING,
+    **limits: int,
 ) -> int:
-    """Check every crash state of the scenario and return how many; `limits` as in `crash_states`."""
+    """Check every crash state of the scenario and return how many; `limits` as in `crash_states`.
+
+    `only` picks some of them, by their number.
+    """
     place = os.path.join(directory, "recorded")
     os.mkdir(place)
     disk = RecordingDisk(place)
@@ -83,7 +95,7 @@ def survives_crashes(
     backend.close()
     count = 0
     crashed = os.path.join(directory, "crashed")
-    for state in crash_states(disk, **limits):
+    for state in itertools.islice(crash_states(disk, **limits), only.start, only.stop, only.step):
         count += 1
         os.mkdir(crashed)
         state.write_to(crashed)
@@ -94,12 +106,17 @@ def survives_crashes(
 
 
 def survives_faults(
-    open_store: OpenStore, steps: Sequence[Step], directory: str | os.PathLike[str]
+    open_store: OpenStore,
+    steps: Sequence[Step],
+    directory: str | os.PathLike[str],
+    *,
+    only: slice = EVERYTHING,
 ) -> list[Fault]:
     """Fail each operation of the scenario in each way, check what is left, and return the faults.
 
-    A step may succeed or raise a CkptError. Whatever comes after, the store must open again on a healthy
-    disk, hold what was acknowledged, verify clean and take writes.
+    `only` picks some of them, by their number. A step may succeed or raise a CkptError. Whatever comes
+    after, the store must open again on a healthy disk, hold what was acknowledged, verify clean and take
+    writes.
     """
     place = os.path.join(directory, "faulty")
     seen: list[Observation] = []
@@ -128,7 +145,7 @@ def survives_faults(
         seen.append(observe(backend))
     backend.close()
     shutil.rmtree(place)
-    faults = list(each_fault(run_healthy))
+    faults = list(each_fault(run_healthy))[only]
     for fault in faults:
         os.mkdir(place)
         acknowledged: list[int] = []

@@ -1,20 +1,13 @@
-"""An object store to watch and to break, where the test says what a request does; and certificates."""
+"""An object store to watch and to break, where the test says what a request does."""
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import threading
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ckpt.testing import ManualClock
 from ckpt_backends.fsspec import FsspecBackend, FsspecOptions
@@ -118,35 +111,3 @@ def objects() -> ObjectStore:
 def make_objects() -> Callable[[], ObjectStore]:
     """For tests that need one after the other."""
     return ObjectStore
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Callable[..., str]:
-    """Makes a PEM file with a key and a certificate that signs itself, for 127.0.0.1."""
-
-    def make(name: str, *, pass_phrase: str | None = None) -> str:
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = dt.datetime.now(dt.UTC)
-        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        signed = (
-            x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(address, critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        locked = (
-            serialization.BestAvailableEncryption(pass_phrase.encode())
-            if pass_phrase
-            else serialization.NoEncryption()
-        )
-        path = tmp_path / f"{name}.pem"
-        path.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
-            + signed.public_bytes(serialization.Encoding.PEM)
-        )
-        return str(path)
-
-    return make

@@ -10,6 +10,7 @@ import pytest
 import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
+from tests.effort import effort
 
 _ADDRESS: list[str] = []
 
@@ -34,5 +35,5 @@ class TestCassandra(BackendConformance):
         self.clock.advance(seconds)
 
 
-class TestCassandraMachine(backend_machine(store_in, max_examples=12, steps=25)):
+class TestCassandraMachine(backend_machine(store_in, max_examples=effort(3, 60), steps=25)):
     pass

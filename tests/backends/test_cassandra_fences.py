@@ -20,6 +20,7 @@ from ckpt_backends.cassandra.schema import Cql, prepare
 from ckpt_backends.cassandra.server import CassandraServer
 from ckpt_backends.cells import NotNowError
 from ckpt_backends.cells.access import read_place
+from tests.effort import effort
 
 
 class Holding:
@@ -251,7 +252,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=effort(10, 300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_two_owners_in_turn_and_requests_that_linger(opened: Open, steps: list[tuple[str, int, Any]]) -> None:
     """What the newest owner sees changes only by what it writes itself, or still has under way itself."""

@@ -22,7 +22,9 @@ from ckpt.testing import (
 )
 from ckpt.types import Changes
 from ckpt_backends.file import FileBackend
+from tests.effort import PROVING, nth
 
+Count = Callable[[str, object], None]
 LONG = b"long" * 100
 
 STEPS: list[Callable[[Backend], object]] = [
@@ -51,26 +53,19 @@ def open_store(directory: str, disk: Disk) -> Backend:
     return FileBackend(directory, disk=disk)
 
 
-@pytest.mark.crash
-def test_every_crash_state_is_survived(tmp_path: Path) -> None:
-    assert survives_crashes(open_store, STEPS, tmp_path) > 1000
+def test_every_crash_state_is_survived(tmp_path: Path, record_property: Count) -> None:
+    states = survives_crashes(open_store, STEPS, tmp_path, only=nth(20))
+    record_property("states", states)
+    assert states > (1000 if PROVING else 50)
 
 
-@pytest.mark.crash
-def test_every_fault_is_survived(tmp_path: Path) -> None:
-    faults = survives_faults(open_store, STEPS, tmp_path)
-    assert {fault.kind for fault in faults} >= {
-        "open",
-        "pwrite",
-        "sync",
-        "sync_dir",
-        "rename",
-        "unlink",
-        "mkdir",
-    }
+def test_every_fault_is_survived(tmp_path: Path, record_property: Count) -> None:
+    faults = survives_faults(open_store, STEPS, tmp_path, only=nth(7))
+    record_property("states", len(faults))
+    kinds = {"open", "pwrite", "sync", "sync_dir", "rename", "unlink", "mkdir"}
+    assert not PROVING or {fault.kind for fault in faults} >= kinds
 
 
-@pytest.mark.crash
 def test_without_syncs_a_crash_loses_writes(tmp_path: Path) -> None:
     """The instrument has teeth: at `durability=os` it finds what a power failure takes."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
+from tests.effort import effort
 
 TINY = "segment_bytes=4KiB&recent_records=50&unindexed_segments=3&small_segments=4&grace_s=0&cache_bytes=8KiB"
 
@@ -36,7 +37,9 @@ class TestTinyFsspecFile(TestFsspecMemory):
 
 
 class TestFsspecMachine(
-    backend_machine(lambda directory: ckpt.open_backend(f"fsspec+memory://{directory}"), max_examples=20)
+    backend_machine(
+        lambda directory: ckpt.open_backend(f"fsspec+memory://{directory}"), max_examples=effort(8, 300)
+    )
 ):
     pass
 
@@ -44,13 +47,15 @@ class TestFsspecMachine(
 class TestTinyFsspecMachine(
     backend_machine(
         lambda directory: ckpt.open_backend(f"fsspec+memory://{directory}?{TINY}"),
-        max_examples=30,
+        max_examples=effort(8, 300),
     )
 ):
     pass
 
 
 class TestTinyFsspecFileMachine(
-    backend_machine(lambda directory: ckpt.open_backend(f"fsspec+file://{directory}?{TINY}"), max_examples=10)
+    backend_machine(
+        lambda directory: ckpt.open_backend(f"fsspec+file://{directory}?{TINY}"), max_examples=effort(4, 300)
+    )
 ):
     pass

@@ -368,7 +368,6 @@ with ckpt.open_backend(sys.argv[1]) as backend:
 """
 
 
-@pytest.mark.crash
 def test_processes_that_are_killed_lose_nothing_they_were_told_of(tmp_path: Any) -> None:
     address = f"fsspec+file://{tmp_path}/x?unindexed_segments=4&small_segments=8"
     for generation in range(3):

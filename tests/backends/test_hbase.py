@@ -14,6 +14,7 @@ from ckpt.backend import Backend
 from ckpt.config import parse_address
 from ckpt.testing import BackendConformance, ManualClock, backend_machine
 from ckpt_backends.hbase.rows import row_of
+from tests.effort import effort
 
 _ADDRESS: list[str] = []
 
@@ -38,7 +39,7 @@ class TestHBase(BackendConformance):
         self.clock.advance(seconds)
 
 
-class TestHBaseMachine(backend_machine(store_in, max_examples=12)):
+class TestHBaseMachine(backend_machine(store_in, max_examples=effort(3, 60))):
     pass
 
 

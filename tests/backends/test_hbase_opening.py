@@ -17,7 +17,7 @@ import pytest
 
 import ckpt
 from ckpt.config import parse_address
-from ckpt.dev import fleet, ports
+from ckpt.dev import TlsFiles, fleet, ports
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.hbase import HBaseBackend
 
@@ -232,12 +232,13 @@ class TlsProxy:
 
 
 def test_tls_with_certificates_of_both_sides(
-    server: tuple[str, int], hbase_table: str, certificate: Callable[[str], str]
+    server: tuple[str, int], hbase_table: str, tls_files: Callable[[str], TlsFiles]
 ) -> None:
-    ours, theirs = certificate("client"), certificate("server")
+    client, front = tls_files("client"), tls_files("server")
+    ours, theirs = client.certificate, front.authority
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(theirs)
-    context.load_verify_locations(ours)
+    context.load_cert_chain(front.certificate)
+    context.load_verify_locations(client.authority)
     context.verify_mode = ssl.CERT_REQUIRED
     proxy = TlsProxy(server, context)
     address = f"hbase://127.0.0.1:{proxy.port}/{hbase_table.rpartition('/')[2]}?retry_s=0&timeout_s=5"

@@ -11,6 +11,7 @@ from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
 from ckpt_backends.log import LogBackend, hashing, reading
 from ckpt_backends.log.manifest import decode_manifest, encode_manifest
+from tests.effort import effort
 
 TINY = "segment_bytes=16KiB&recent_records=50"
 
@@ -39,7 +40,9 @@ class TestTinyLogWithoutItsCompiledHalf(TestTinyLog):
 
 
 class TestLogMachine(
-    backend_machine(lambda directory: ckpt.open_backend(f"log://{directory}/log"), max_examples=40)
+    backend_machine(
+        lambda directory: ckpt.open_backend(f"log://{directory}/log"), max_examples=effort(12, 300)
+    )
 ):
     pass
 
@@ -47,7 +50,7 @@ class TestLogMachine(
 class TestTinyLogMachine(
     backend_machine(
         lambda directory: ckpt.open_backend(f"log://{directory}/log?segment_bytes=16KiB&recent_records=5"),
-        max_examples=60,
+        max_examples=effort(15, 300),
     )
 ):
     pass

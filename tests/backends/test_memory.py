@@ -8,6 +8,7 @@ import ckpt
 from ckpt.backend import Backend
 from ckpt.errors import ConfigError
 from ckpt.testing import BackendConformance, backend_machine
+from tests.effort import effort
 
 
 class TestMemory(BackendConformance):
@@ -43,6 +44,8 @@ def test_it_has_no_options() -> None:
 
 
 class TestMemoryMachine(
-    backend_machine(lambda directory: ckpt.open_backend(f"memory://{directory}"), max_examples=100)
+    backend_machine(
+        lambda directory: ckpt.open_backend(f"memory://{directory}"), max_examples=effort(30, 300)
+    )
 ):
     pass

@@ -14,6 +14,7 @@ from ckpt.backend import Backend, Compacts
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
 from ckpt.testing import BackendConformance, backend_machine
 from ckpt.testing.servers import server_address
+from tests.effort import effort
 
 
 def prefix_of(directory: Path) -> str:
@@ -98,7 +99,7 @@ def test_who_only_reads_needs_a_store_and_writes_nothing(backend: Backend, tmp_p
 class TestRedisMachine(
     backend_machine(
         lambda directory: ckpt.open_backend(server_address("redis"), prefix=prefix_of(directory)),
-        max_examples=15,
+        max_examples=effort(5, 300),
     )
 ):
     pass

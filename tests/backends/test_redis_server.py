@@ -25,6 +25,7 @@ from ckpt_backends.redis.layout import Layout, Place, cell_name, split_cell_name
 from ckpt_backends.redis.link import Command, Link, ServerLink, packed
 from ckpt_backends.redis.options import read_target
 from ckpt_backends.redis.server import RedisServer
+from tests.effort import effort
 
 
 class HoldingLink(Link):
@@ -441,7 +442,11 @@ def test_cells_are_cleared_up_to_a_stamp(store: Store) -> None:
 keys = st.binary(max_size=4) | st.sampled_from([b"", b"\0", b"\0\1", b"\0\xff", b"a", b"a\0", b"ab"])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=effort(15, 300),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     steps=st.lists(
         st.tuples(st.just("write"), st.dictionaries(keys, st.binary(max_size=3), max_size=5))

@@ -13,6 +13,7 @@ from ckpt.backend import Backend
 from ckpt.dev.s3 import ACCESS_KEY, SECRET_KEY
 from ckpt.testing import BackendConformance, backend_machine
 from ckpt.testing.servers import server_address
+from tests.effort import effort
 
 TINY = "segment_bytes=4KiB&recent_records=50&unindexed_segments=3&small_segments=4&grace_s=0&cache_bytes=8KiB"
 RUN = secrets.token_hex(4)
@@ -60,9 +61,19 @@ class TestTinyS3(TestS3):
         return opened(self.directory, TINY, clock=self.clock)
 
 
-class TestS3Machine(backend_machine(opened, max_examples=15)):
+class TestS3Machine(
+    backend_machine(
+        opened,
+        max_examples=effort(4, 100),
+    )
+):
     pass
 
 
-class TestTinyS3Machine(backend_machine(lambda directory: opened(directory, TINY), max_examples=15)):
+class TestTinyS3Machine(
+    backend_machine(
+        lambda directory: opened(directory, TINY),
+        max_examples=effort(4, 100),
+    )
+):
     pass

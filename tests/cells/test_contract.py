@@ -9,6 +9,7 @@ import pytest
 
 from ckpt.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
+from tests.effort import effort
 
 
 class TestCells(BackendConformance):
@@ -57,12 +58,17 @@ SERVERS = _Servers()
 
 
 class TestCellsMachine(
-    backend_machine(lambda directory: SERVERS.open(directory, grace_s=0), max_examples=60)
+    backend_machine(
+        lambda directory: SERVERS.open(directory, grace_s=0),
+        max_examples=effort(15, 300),
+    )
 ):
     pass
 
 
 class TestNewestCellsOnlyMachine(
-    backend_machine(lambda directory: SERVERS.open(directory, every_cell=False, grace_s=0), max_examples=60)
+    backend_machine(
+        lambda directory: SERVERS.open(directory, every_cell=False, grace_s=0), max_examples=effort(15, 300)
+    )
 ):
     pass

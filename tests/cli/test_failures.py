@@ -179,7 +179,6 @@ class TestProcesses:
         assert b"Traceback" not in stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     "command",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import os
 import signal
 import socket
@@ -16,10 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ckpt.dev import Server, TlsFiles, cassandra, probes
 from ckpt.dev.state import State
@@ -114,32 +108,8 @@ def test_secrets_are_in_no_command_line_and_in_no_readable_file(private_server: 
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
-@pytest.fixture
-def tls(tmp_path: Path) -> TlsFiles:
-    """A certificate for the loopback address that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ckpt test")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    files = TlsFiles(str(tmp_path / "cert.pem"), str(tmp_path / "key.pem"), str(tmp_path / "cert.pem"))
-    Path(files.certificate).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    Path(files.key).write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return files
-
-
-def test_tls_and_nothing_else(private_server: Start, tls: TlsFiles) -> None:
+def test_tls_and_nothing_else(private_server: Start, tls_files: Callable[[str], TlsFiles]) -> None:
+    tls = tls_files("server")
     redis = private_server("redis", tls=tls)
     assert redis.address == f"rediss://127.0.0.1:{redis.port}/0"
     assert not probes.redis_answers(redis.host, redis.port)
@@ -206,7 +176,6 @@ def test_s3_keeps_its_objects(private_server: Start) -> None:
     assert (objects / "one").read_bytes() == b"kept"
 
 
-@pytest.mark.slow
 def test_cassandra_asks_for_a_password_from_its_first_answer_on(private_server: Start) -> None:
     server = private_server("cassandra", authenticator="PasswordAuthenticator")
     assert logs_in(server, cassandra.PASSWORD)
@@ -220,7 +189,6 @@ def logs_in(server: Server, password: str) -> bool:
     return probes.cassandra_answers(server.host, server.port, user=cassandra.SUPERUSER, password=password)
 
 
-@pytest.mark.slow
 def test_each_process_of_hbase_can_be_killed_alone(private_server: Start) -> None:
     hbase = private_server("hbase")
     before = hbase.pids

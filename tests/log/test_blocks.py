@@ -15,6 +15,7 @@ from ckpt.backend import Counts, ScansInBlocks
 from ckpt.errors import BackendUnavailableError, CorruptRecordError, UnsupportedError, VersionNotFoundError
 from ckpt.testing.harness import numbered
 from ckpt_backends.log import LogBackend
+from tests.effort import effort
 
 KEYS = st.binary(max_size=3)
 COMMITS = st.lists(
@@ -30,7 +31,7 @@ def rows(backend: ckpt.Backend, namespace: str, **read: object) -> list[tuple[by
 
 
 @given(commits=COMMITS, block_bytes=st.integers(1, 200), keep_from=st.integers(0, 8))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=effort(15, 300))
 def test_blocks_hold_the_rows_of_a_scan_at_every_version(
     tmp_path_factory: pytest.TempPathFactory,
     commits: list[tuple[dict[bytes, bytes], set[bytes]]],
@@ -55,7 +56,7 @@ def test_blocks_hold_the_rows_of_a_scan_at_every_version(
     puts=st.dictionaries(st.binary(max_size=30), st.binary(max_size=300), max_size=60),
     block_bytes=st.integers(1, 2000),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=effort(15, 300))
 def test_a_block_is_as_long_as_was_asked_or_one_row(
     tmp_path_factory: pytest.TempPathFactory, puts: dict[bytes, bytes], block_bytes: int
 ) -> None:

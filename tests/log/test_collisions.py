@@ -14,6 +14,7 @@ from ckpt.testing import backend_machine
 from ckpt.types import Block, cut
 from ckpt_backends.log import LogBackend, LogOptions, columns, index, reading, recent, runs
 from ckpt_backends.log.hashing import hash_pieces
+from tests.effort import effort
 
 TINY = "segment_bytes=16KiB&recent_records=5"
 
@@ -46,7 +47,9 @@ def _colliding() -> Iterator[None]:
 
 
 class TestCollidingLogMachine(
-    backend_machine(lambda directory: ckpt.open_backend(f"log://{directory}/log?{TINY}"), max_examples=40)
+    backend_machine(
+        lambda directory: ckpt.open_backend(f"log://{directory}/log?{TINY}"), max_examples=effort(10, 300)
+    )
 ):
     pass
 

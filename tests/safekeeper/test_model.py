@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import ckpt
 from ckpt.testing import FaultyBackend, ManualClock
+from tests.effort import effort
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 STATES = (
@@ -120,6 +121,9 @@ class KeeperMachine(RuleBasedStateMachine):
 
 
 KeeperMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=effort(20, 300),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestKeeper = KeeperMachine.TestCase

@@ -31,6 +31,7 @@ from ckpt.sidecar.frames import (
     encode_hello,
     frame,
 )
+from tests.effort import effort
 
 Start, Connect = Callable[..., Sidecar], Callable[..., SidecarClient]
 OpenRaw = Callable[..., Any]
@@ -172,7 +173,9 @@ def test_a_lifeline_that_asks_for_something_is_cut(
 
 
 @given(st.binary(max_size=300))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=effort(20, 300), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_garbage_after_the_hello_never_harms(
     sidecar: Sidecar, bystander: SidecarClient, raw: OpenRaw, garbage: bytes
 ) -> None:

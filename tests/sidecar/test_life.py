@@ -434,7 +434,6 @@ class TestPlace:
         assert stat.S_IMODE(os.stat(folder / "log").st_mode) == 0o600
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize("seed", range(3))
 def test_kill_9_loses_no_acknowledged_commit(
     serve: Serve, connect: Connect, tmp_path: Path, folder: Path, seed: int

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import ckpt
 from ckpt.cli import main
+from ckpt.dev import TlsFiles
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar import Door, Sidecar, SidecarClient, SidecarOptions, TcpListener
 from ckpt.sidecar.frames import MAGIC
@@ -25,15 +26,20 @@ TOKEN = "a token with ünïcode and spaces"
 
 
 @pytest.fixture
-def server_tls(certificate: tuple[str, str]) -> ssl.SSLContext:
+def files(tls_files: Callable[[str], TlsFiles]) -> TlsFiles:
+    return tls_files("sidecar")
+
+
+@pytest.fixture
+def server_tls(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
+    context.load_cert_chain(files.certificate)
     return context
 
 
 @pytest.fixture
-def client_tls(certificate: tuple[str, str]) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=certificate[0])
+def client_tls(files: TlsFiles) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=files.authority)
 
 
 @pytest.fixture
@@ -163,12 +169,12 @@ class TestCommand:
         serve: Callable[..., object],
         connect: Connect,
         tmp_path: Path,
-        certificate: tuple[str, str],
+        files: TlsFiles,
         client_tls: ssl.SSLContext,
     ) -> None:
         (tmp_path / "token").write_text(f"{TOKEN}\n")
-        cert, key = certificate
-        options = ["--token-file", str(tmp_path / "token"), "--tls-cert", cert, "--tls-key", key]
+        options = ["--token-file", str(tmp_path / "token")]
+        options += ["--tls-cert", files.certificate, "--tls-key", files.key]
         process = serve(f"log://{tmp_path}/log", "--listen", "127.0.0.1:0", *options)
         client = connect(process.ready(), token=TOKEN, tls=client_tls)
         client.commit("store", 1, {b"k": b"v"})

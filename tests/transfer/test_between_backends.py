@@ -85,7 +85,6 @@ def test_from_this_backend_to_every_other(source_kind: str, tmp_path: Path) -> N
             source.drop(name)
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize(("filled", "kind"), [("file", "log"), ("log", "file")], indirect=["filled"])
 @pytest.mark.parametrize("after", [1, 2, 5, 8])
 def test_a_killed_process_is_continued(filled: str, kind: str, after: int, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import ckpt
 from ckpt.errors import CkptError, ConfigError, CorruptRecordError, UnsupportedError, VersionNotFoundError
 from ckpt.transfer import Found, Progress, copy, diff
 from ckpt_backends.memory import MemoryBackend
+from tests.effort import effort
 
 keys = st.binary(max_size=3)
 values = st.binary(max_size=4)
@@ -247,7 +248,7 @@ class TestVersioned:
         assert list(diff(source, target)) == []
 
     @given(choices=histories)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=effort(60, 300), deadline=None)
     def test_any_history_is_copied_or_refused(
         self, choices: list[tuple[int, int, dict[bytes, bytes], int]]
     ) -> None:
@@ -267,7 +268,7 @@ class TestResume:
         plain=st.dictionaries(keys, values, max_size=6),
         deaths=st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=4),
     )
-    @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=effort(40, 300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_a_killed_copy_goes_on_where_it_was(
         self,
         choices: list[tuple[int, int, dict[bytes, bytes], int]],

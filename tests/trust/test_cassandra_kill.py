@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ckpt.dev import Server
 from ckpt.testing import KillConformance, own_server
+from tests.effort import effort
 
 
-@pytest.mark.crash
-@pytest.mark.slow
 class TestCassandraKills(KillConformance):
+    rounds, writers = effort(1, 10), effort(2, 20)
     timeout_s = 2.0
     silent_says = "did not answer in time"
 

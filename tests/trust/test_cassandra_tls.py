@@ -4,48 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
-import ipaddress
 import ssl
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 import ckpt
 from ckpt.config import parse_address
+from ckpt.dev import TlsFiles
 from ckpt.errors import BackendUnavailableError, ConfigError
-
-
-def certificate(folder: Path, name: str, host: str = "127.0.0.1") -> str:
-    """A PEM file with a key and a certificate that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / f"{name}.pem"
-    plain = serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    path.write_bytes(pem + signed.public_bytes(serialization.Encoding.PEM))
-    return str(path)
 
 
 class Terminator:
@@ -94,27 +62,36 @@ class Terminator:
 
 
 @pytest.fixture
-def terminated(cassandra_keyspace: str, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """The address of a server that speaks TLS, and its certificate; it asks who is there."""
+def client(tls_files: Callable[[str], TlsFiles]) -> TlsFiles:
+    """The certificate of a client, which the server asks for."""
+    return tls_files("client")
+
+
+@pytest.fixture
+def terminated(
+    cassandra_keyspace: str, client: TlsFiles, tls_files: Callable[[str], TlsFiles]
+) -> Iterator[tuple[str, str]]:
+    """The address of a server that speaks TLS, and the authority of its certificate."""
     host, _, port = parse_address(cassandra_keyspace).location.partition("/")[0].partition(":")
-    trusted = certificate(tmp_path, "server")
+    server = tls_files("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(trusted)
-    context.load_verify_locations(certificate(tmp_path, "client"))
+    context.load_cert_chain(server.certificate)
+    context.load_verify_locations(client.authority)
     context.verify_mode = ssl.CERT_REQUIRED
     front = Terminator(host, int(port), context)
-    yield f"cassandra://127.0.0.1:{front.port}/{cassandra_keyspace.rpartition('/')[2]}?tls=true", trusted
+    keyspace = cassandra_keyspace.rpartition("/")[2]
+    yield f"cassandra://127.0.0.1:{front.port}/{keyspace}?tls=true", server.authority
     front.close()
 
 
-def test_both_ends_are_checked(terminated: tuple[str, str], tmp_path: Path) -> None:
+def test_both_ends_are_checked(terminated: tuple[str, str], client: TlsFiles) -> None:
     address, trusted = terminated
-    mine = str(tmp_path / "client.pem")
+    mine = client.certificate
     options = {"timeout_s": 5, "retry_s": 0}
     with ckpt.open_backend(address, tls_ca=trusted, tls_cert=mine, prefix="tls", **options) as backend:
         backend.put_many("words", {b"be": bytes(200_000)})
         assert backend.get_many("words", [b"be"]) == {b"be": bytes(200_000)}
-    for other in ({}, {"tls_ca": mine}):
+    for other in ({}, {"tls_ca": client.authority}):
         with pytest.raises(ConfigError, match=r"certificate of .* is not trusted"):
             ckpt.open_backend(address, tls_cert=mine, **other, **options)
     with pytest.raises((ConfigError, BackendUnavailableError), match=r"TLS|cannot be reached|no answer"):
@@ -122,15 +99,15 @@ def test_both_ends_are_checked(terminated: tuple[str, str], tmp_path: Path) -> N
 
 
 def test_a_certificate_for_another_host_is_refused_unless_told_otherwise(
-    cassandra_keyspace: str, tmp_path: Path
+    cassandra_keyspace: str, tls_files: Callable[..., TlsFiles]
 ) -> None:
     host, _, port = parse_address(cassandra_keyspace).location.partition("/")[0].partition(":")
-    trusted = certificate(tmp_path, "server", host="127.0.0.9")
+    server = tls_files("server", host="127.0.0.9")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(trusted)
+    context.load_cert_chain(server.certificate)
     front = Terminator(host, int(port), context)
     address = f"cassandra://127.0.0.1:{front.port}/{cassandra_keyspace.rpartition('/')[2]}"
-    options = {"tls": True, "tls_ca": trusted, "timeout_s": 5, "retry_s": 0}
+    options = {"tls": True, "tls_ca": server.authority, "timeout_s": 5, "retry_s": 0}
     try:
         with pytest.raises(ConfigError, match="is for another host"):
             ckpt.open_backend(address, **options)

@@ -16,6 +16,7 @@ from ckpt_backends.log import LogBackend, LogOptions
 from ckpt_backends.log.frame import HEADER_BYTES, BadFrameError, Frame, Kind
 from ckpt_backends.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from ckpt_backends.log.segment import SegmentHeader, segment_seed
+from tests.effort import nth
 
 PATTERNS = (0x01, 0x80, 0xFF)
 READ = LogOptions(segment_bytes=16 << 10, mode="read")
@@ -113,22 +114,29 @@ def files(kind: str, closed_log) -> list[str]:
     return sorted(name for name in closed_log.files if kind in name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [".seg", "MANIFEST", ".idx", "LOCK"])
-def test_every_read_is_right_or_raises_and_only_what_was_hit_raises(kind: str, closed_log, flip) -> None:
+def test_every_read_is_right_or_raises_and_only_what_was_hit_raises(
+    kind: str, closed_log, flip, record_property
+) -> None:
     assert files(kind, closed_log)
+    tried = 0
     for name in files(kind, closed_log):
-        for place, keys in used_places(name, closed_log.files[name]).items():
+        for place, keys in list(used_places(name, closed_log.files[name]).items())[nth(11)]:
+            tried += 1
             with flip(name, place, PATTERNS[place % 3], READ) as backend:
                 broken = {key for _, _, key in broken_cells(backend, closed_log.seen)}
                 assert broken <= (keys or set()), f"{name} byte {place} breaks {broken}"
+    record_property("bytes", tried)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [".seg", "MANIFEST", ".idx"])
-def test_verify_names_it_and_repair_makes_the_rest_whole(kind: str, closed_log, flip) -> None:
+def test_verify_names_it_and_repair_makes_the_rest_whole(
+    kind: str, closed_log, flip, record_property
+) -> None:
+    tried = 0
     for name in files(kind, closed_log):
-        for place, keys in list(used_places(name, closed_log.files[name]).items())[::7]:
+        for place, keys in list(used_places(name, closed_log.files[name]).items())[nth(61)]:
+            tried += 1
             story = f"{name} byte {place}"
             with flip(name, place, PATTERNS[place % 3], WRITE) as backend:
                 assert list(backend.verify()), story
@@ -139,6 +147,7 @@ def test_verify_names_it_and_repair_makes_the_rest_whole(kind: str, closed_log, 
             with LogBackend(backend.address.removeprefix("log://"), WRITE) as again:
                 assert list(again.verify()) == [], story
                 assert observe(again) == found, story
+    record_property("bytes", tried)
 
 
 def _only_hit_records_differ(seen: Observation, found: Observation, hit: set[bytes], story: str) -> None:

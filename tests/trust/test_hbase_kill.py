@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ckpt.dev import Server
 from ckpt.testing import KillConformance, own_server
+from tests.effort import effort, rotated
 
 
-@pytest.mark.crash
-@pytest.mark.slow
 class TestHBaseKills(KillConformance):
-    rounds = 3
-    victims = (("thrift",), ("master",), ("thrift", "master"))
+    rounds, writers = effort(1, 9), effort(2, 20)
+    victims = rotated((("thrift",), ("master",), ("thrift", "master")))
     writer_s = 1.5
 
     @classmethod

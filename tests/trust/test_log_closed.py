@@ -17,6 +17,7 @@ from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing import observe, survives_crashes, survives_faults
 from ckpt_backends.log import LogBackend, LogOptions
 from ckpt_backends.log.manifest import Manifest, decode_manifest, encode_manifest
+from tests.effort import PROVING, nth
 
 SMALL = LogOptions(segment_bytes=16 << 10, recent_records=10_000)
 Steps = list[Callable[[Backend], object]]
@@ -80,15 +81,21 @@ def manifest_of(folder: Path) -> Manifest:
     return decode_manifest((folder / "MANIFEST").read_bytes())[0]
 
 
-@pytest.mark.crash
-def test_a_power_failure_in_any_life_is_survived(tmp_path: Path) -> None:
-    assert survives_crashes(open_each_life, LIVES, tmp_path, all_subsets_of=4, samples=8) > 100
+def test_a_power_failure_in_any_life_is_survived(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    limits = {"all_subsets_of": 4, "samples": 8}
+    states = survives_crashes(open_each_life, LIVES, tmp_path, only=nth(8), **limits)
+    record_property("states", states)
+    assert states > (100 if PROVING else 12)
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-def test_a_fault_in_any_life_is_survived(tmp_path: Path) -> None:
-    assert len(survives_faults(open_each_life, LIVES, tmp_path)) > 100
+def test_a_fault_in_any_life_is_survived(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    faults = survives_faults(open_each_life, LIVES, tmp_path, only=nth(15))
+    record_property("states", len(faults))
+    assert len(faults) > (100 if PROVING else 6)
 
 
 def test_reading_a_closed_log_writes_and_lists_nothing(

@@ -57,7 +57,6 @@ def write(backend: ckpt.Backend, number: int) -> None:
         backend.truncate("store", max(1, number - 20))
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize("readers", [2])
 def test_readers_are_never_wrong_and_see_what_is_new(tmp_path: Path, readers: int) -> None:
     path, last = str(tmp_path / "log"), 1200

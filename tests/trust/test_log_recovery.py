@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from ckpt.config import Durability
 from ckpt.disk import Disk
 from ckpt.testing import CrashState, RecordingDisk, crash_states, observe
 from ckpt_backends.log import LogBackend, LogOptions
+from tests.effort import effort, nth, sample
 
 OPTIONS = LogOptions(segment_bytes=16 << 10, recent_records=10_000)
 UNSYNCED = LogOptions(segment_bytes=16 << 10, recent_records=10_000, durability=Durability.OS)
@@ -42,15 +43,15 @@ def first_crashes(folder: Path) -> list[CrashState]:
         backend.commit("store", 2, {b"a": b"2" * 4000}, commit_id="two")
         disk.mark("written")
         backend.flush()
-    states = [s for s in crash_states(disk, all_subsets_of=4, samples=60) if s.marks]
-    return random.Random(5).sample(states, 14)
+    return [s for s in crash_states(disk, all_subsets_of=4, samples=60) if s.marks]
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-def test_a_crash_during_recovery_is_survived(tmp_path: Path) -> None:
+@pytest.mark.budget(30)
+def test_a_crash_during_recovery_is_survived(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     checked = 0
-    for state in first_crashes(tmp_path / "first"):
+    for state in sample(first_crashes(tmp_path / "first"), 2, prove=60):
         once, twice = tmp_path / "once", tmp_path / "twice"
         once.mkdir()
         state.write_to(once)
@@ -64,7 +65,7 @@ def test_a_crash_during_recovery_is_survived(tmp_path: Path) -> None:
             disk.mark("second")
             backend.put_many("new", {b"third": b"3" * 9000})
             disk.mark("third")
-        for second in crash_states(disk, all_subsets_of=4, samples=4):
+        for second in list(crash_states(disk, all_subsets_of=4, samples=4))[nth(2)]:
             twice.mkdir()
             second.write_to(twice)
             story = f"{state}; then {second}"
@@ -81,4 +82,5 @@ def test_a_crash_during_recovery_is_survived(tmp_path: Path) -> None:
             shutil.rmtree(twice)
             checked += 1
         shutil.rmtree(once)
-    assert checked > 200
+    record_property("states", checked)
+    assert checked > effort(20, 200)

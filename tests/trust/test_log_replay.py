@@ -10,6 +10,7 @@ import ckpt
 from ckpt.backend import Backend
 from ckpt.testing import ManualClock, backend_machine, observe
 from ckpt_backends.log import LogBackend, LogOptions
+from tests.effort import effort
 
 SMALL = LogOptions(segment_bytes=16 << 10, recent_records=100_000)
 TINY = "segment_bytes=16KiB&recent_records=5"
@@ -23,7 +24,7 @@ def open_without_index(directory: str) -> Backend:
     return ckpt.open_backend(f"log://{path}?{TINY}")
 
 
-class TestLogWithoutIndexMachine(backend_machine(open_without_index, max_examples=60, steps=40)):
+class TestLogWithoutIndexMachine(backend_machine(open_without_index, max_examples=effort(15, 300), steps=40)):
     pass
 
 

@@ -13,8 +13,10 @@ from ckpt.disk import Disk
 from ckpt.testing import survives_crashes, survives_faults
 from ckpt.types import Changes
 from ckpt_backends.log import LogBackend, LogOptions
+from tests.effort import PROVING, nth
 
 Steps = list[Callable[[Backend], object]]
+Count = Callable[[str, object], None]
 
 BULK = 3 << 10
 
@@ -102,19 +104,24 @@ def open_unsynced(directory: str, disk: Disk) -> Backend:
     return LogBackend(directory, options, disk=disk)
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_crash_state_is_survived(tmp_path: Path, name: str) -> None:
-    assert survives_crashes(open_small, SCENARIOS[name], tmp_path, all_subsets_of=7, samples=24) > 50
+def test_every_crash_state_is_survived(tmp_path: Path, name: str, record_property: Count) -> None:
+    limits = {"all_subsets_of": 7, "samples": 24}
+    states = survives_crashes(open_small, SCENARIOS[name], tmp_path, only=nth(7), **limits)
+    record_property("states", states)
+    assert states > (50 if PROVING else 7)
 
 
-@pytest.mark.crash
-def test_writes_that_share_a_sync_survive_together_or_in_part(tmp_path: Path) -> None:
-    assert survives_crashes(open_unsynced, GROUPS, tmp_path, all_subsets_of=7, samples=24) > 500
+def test_writes_that_share_a_sync_survive_together_or_in_part(tmp_path: Path, record_property: Count) -> None:
+    limits = {"all_subsets_of": 7, "samples": 24}
+    states = survives_crashes(open_unsynced, GROUPS, tmp_path, only=nth(20), **limits)
+    record_property("states", states)
+    assert states > (500 if PROVING else 25)
 
 
-@pytest.mark.crash
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_fault_is_survived(tmp_path: Path, name: str) -> None:
-    faults = survives_faults(open_small, SCENARIOS[name], tmp_path)
-    assert {fault.kind for fault in faults} >= {"open", "pwrite", "sync", "sync_dir", "rename", "allocate"}
+def test_every_fault_is_survived(tmp_path: Path, name: str, record_property: Count) -> None:
+    faults = survives_faults(open_small, SCENARIOS[name], tmp_path, only=nth(7))
+    record_property("states", len(faults))
+    if PROVING:
+        assert {f.kind for f in faults} >= {"open", "pwrite", "sync", "sync_dir", "rename", "allocate"}

@@ -15,11 +15,11 @@ from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
 from ckpt.testing import KillConformance, own_server
 from ckpt.testing.load import StoreLoad
 from ckpt.testing.outcomes import PATIENT_S, begin, outcome
+from tests.effort import effort
 
 
-@pytest.mark.crash
 class TestRedisKills(KillConformance):
-    rounds = 20
+    rounds, writers = effort(3, 100), effort(2, 50)
     timeout_s = 0.2
     writer_s = 0.25
     silent_says = "did not answer in time"
@@ -32,7 +32,6 @@ class TestRedisKills(KillConformance):
         return f"{server.address}?prefix={place}"
 
 
-@pytest.mark.crash
 def test_a_failover_loses_nothing_that_a_replica_has_confirmed(private_server: Callable[..., object]) -> None:
     primary = private_server("redis")
     assert isinstance(primary, RedisServer)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import logging
 import re
 import traceback
@@ -12,10 +10,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 import ckpt
 from ckpt.backend import Backend
@@ -128,47 +122,9 @@ def test_secrets_are_in_no_message_log_or_repr(
 # -- TLS -----------------------------------------------------------------------------------------
 
 
-def certificate(folder: Path, name: str, *, host: str = "127.0.0.1") -> TlsFiles:
-    """A new authority, and a certificate of its for one host."""
-    now = dt.datetime.now(dt.UTC)
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {name}")])
-
-    def signed(subject: x509.Name, public: object, extension: x509.ExtensionType, critical: bool) -> bytes:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(public)  # type: ignore[arg-type]
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
-            .add_extension(extension, critical=critical)
-        )
-        return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    files = {
-        "authority": signed(issuer, authority_key.public_key(), x509.BasicConstraints(True, None), True),
-        "certificate": signed(
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
-            key.public_key(),
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]),
-            False,
-        ),
-        "key": key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    }
-    for kind, pem in files.items():
-        (folder / f"{name}-{kind}.pem").write_bytes(pem)
-    return TlsFiles(**{kind: str(folder / f"{name}-{kind}.pem") for kind in files})
-
-
 @pytest.fixture
-def tls(private_server: Start, tmp_path: Path) -> tuple[RedisServer, TlsFiles]:
-    files = certificate(tmp_path, "server")
+def tls(private_server: Start, tls_files: Callable[[str], TlsFiles]) -> tuple[RedisServer, TlsFiles]:
+    files = tls_files("server")
     return private_server("redis", tls=files), files
 
 
@@ -186,17 +142,19 @@ def test_checkpoints_travel_encrypted(tls: tuple[RedisServer, TlsFiles]) -> None
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(
-    tls: tuple[RedisServer, TlsFiles], tmp_path: Path
+    tls: tuple[RedisServer, TlsFiles], tls_files: Callable[[str], TlsFiles]
 ) -> None:
     server, _ = tls
-    other = certificate(tmp_path, "other")
+    other = tls_files("other")
     for options in ({}, {"tls_ca": other.authority}):
         with pytest.raises(ConfigError, match=r"certificate .* is not trusted"):
             ckpt.open_backend(f"rediss://{server.host}:{server.port}/0", **options)
 
 
-def test_a_certificate_for_another_host_is_refused(private_server: Start, tmp_path: Path) -> None:
-    files = certificate(tmp_path, "server", host="127.0.0.9")
+def test_a_certificate_for_another_host_is_refused(
+    private_server: Start, tls_files: Callable[..., TlsFiles]
+) -> None:
+    files = tls_files("server", host="127.0.0.9")
     server = private_server("redis", tls=files)
     with pytest.raises(ConfigError, match="for another host"):
         ckpt.open_backend(f"rediss://{server.host}:{server.port}/0", tls_ca=files.authority)

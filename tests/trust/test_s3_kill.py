@@ -19,14 +19,15 @@ from ckpt.testing import KillConformance, own_server
 from ckpt.testing.outcomes import PATIENT_S
 from ckpt_backends.fsspec import FsspecBackend
 from ckpt_backends.object_requests import ObjectExistsError
+from tests.effort import effort
 
 SMALL = "unindexed_segments=8&small_segments=16"
 """So that index flushes and compactions happen all the time."""
 
 
-@pytest.mark.crash
-@pytest.mark.slow
 class TestS3Kills(KillConformance):
+    rounds, writers = effort(2, 20), effort(2, 20)
+
     @classmethod
     def start_server(cls, folder: Path) -> S3Server:
         return own_server("s3", folder)

@@ -63,7 +63,6 @@ class TestS3Network(NetworkConformance):
             assert dict(self.direct.scan("words")) == dict(backend.scan("words"))
         assert list(self.direct.verify()) == []
 
-    @pytest.mark.crash
     def test_a_process_killed_in_the_middle_of_an_upload_leaves_nothing_visible(
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
