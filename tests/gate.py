@@ -36,6 +36,7 @@ DURATIONS = ROOT / "build" / "durations.json"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Say what the markers of this plugin mean, and watch the run unless this is one of its workers."""
+    config.addinivalue_line("markers", "proof: runs in make prove only")
     config.addinivalue_line(
         "markers", "budget(seconds): what the test may take, where that is over 20 seconds"
     )
@@ -44,8 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file stay together, as do those of a group that is marked; the longest group is first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The gate leaves out what is for the proof alone, and begins with the longest group of tests.
+
+    Tests of one file are a group, as are those that a marker puts into one.
+    """
+    if not PROVING:
+        left_out = {item for item in items if item.get_closest_marker("proof")}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     weights: defaultdict[str, float] = defaultdict(float)
     groups: dict[pytest.Item, str] = {}
     for item in items:

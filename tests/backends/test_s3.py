@@ -64,7 +64,7 @@ class TestTinyS3(TestS3):
 class TestS3Machine(
     backend_machine(
         opened,
-        max_examples=effort(4, 100),
+        max_examples=effort(2, 100),
     )
 ):
     pass
@@ -73,7 +73,7 @@ class TestS3Machine(
 class TestTinyS3Machine(
     backend_machine(
         lambda directory: opened(directory, TINY),
-        max_examples=effort(4, 100),
+        max_examples=effort(2, 100),
     )
 ):
     pass

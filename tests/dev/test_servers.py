@@ -176,6 +176,7 @@ def test_s3_keeps_its_objects(private_server: Start) -> None:
     assert (objects / "one").read_bytes() == b"kept"
 
 
+@pytest.mark.proof
 def test_cassandra_asks_for_a_password_from_its_first_answer_on(private_server: Start) -> None:
     server = private_server("cassandra", authenticator="PasswordAuthenticator")
     assert logs_in(server, cassandra.PASSWORD)
@@ -189,6 +190,7 @@ def logs_in(server: Server, password: str) -> bool:
     return probes.cassandra_answers(server.host, server.port, user=cassandra.SUPERUSER, password=password)
 
 
+@pytest.mark.proof
 def test_each_process_of_hbase_can_be_killed_alone(private_server: Start) -> None:
     hbase = private_server("hbase")
     before = hbase.pids

@@ -13,6 +13,7 @@ import ckpt
 from ckpt.backend import Backend
 from ckpt.testing.servers import server_address
 from ckpt.transfer import copy, diff
+from tests.effort import PROVING, SEED, sample
 
 COPY = """
 import sys, ckpt
@@ -24,6 +25,12 @@ with ckpt.open_backend(sys.argv[1], **({"mode": "read"} if sys.argv[1].startswit
 
 
 KINDS = ("memory", "file", "log", "fsspec", "redis", "hbase", "cassandra", "s3")
+
+
+def targets_of(source_kind: str) -> tuple[str, ...]:
+    """Where a store of this kind is copied to: in the gate to one other, each kind from one."""
+    first = KINDS.index(source_kind) + 1 + SEED % (len(KINDS) - 1)
+    return KINDS if PROVING else (KINDS[first % len(KINDS)],)
 
 
 def store(kind: str, place: Path) -> str:
@@ -70,7 +77,7 @@ def test_from_this_backend_to_every_other(source_kind: str, tmp_path: Path) -> N
     plain, versioned = (f"{word} of {tmp_path}" for word in ("plain", "store"))
     with ckpt.open_backend(store(source_kind, tmp_path / "source")) as source:
         fill(source, plain, versioned)
-        for kind in KINDS:
+        for kind in targets_of(source_kind):
             if kind == source_kind and kind in ("hbase", "cassandra"):
                 continue  # the same store
             with ckpt.open_backend(store(kind, tmp_path / f"target-{kind}")) as target:
@@ -86,7 +93,7 @@ def test_from_this_backend_to_every_other(source_kind: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("filled", "kind"), [("file", "log"), ("log", "file")], indirect=["filled"])
-@pytest.mark.parametrize("after", [1, 2, 5, 8])
+@pytest.mark.parametrize("after", sample([1, 2, 5, 8], 2))
 def test_a_killed_process_is_continued(filled: str, kind: str, after: int, tmp_path: Path) -> None:
     address = f"{kind}://{tmp_path}/target?durability=os"
     with subprocess.Popen([sys.executable, "-c", COPY, filled, address], stdout=subprocess.PIPE) as child:

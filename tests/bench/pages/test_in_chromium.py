@@ -29,6 +29,7 @@ from ckpt_bench.plot import (
     trade_off,
 )
 from ckpt_bench.spark.present import report as spark_report
+from tests.effort import sample
 
 LEAST_LETTERS_PX = 9.5
 MOST_OVERLAP = 0.1
@@ -209,7 +210,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", sample(list(PAGES), 2))
 def test_a_page_is_readable_on_a_phone_and_on_a_screen_in_light_and_dark(
     name: str, tmp_path: Path, chromium: Any
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_page_is_readable_on_a_phone_and_on_a_screen_in_light_and_dark(
     assert seen.pop(), "there are charts"
 
 
+@pytest.mark.proof
 def test_verdicts_need_no_scrolling_sideways_on_a_phone(tmp_path: Path, chromium: Any) -> None:
     path = tmp_path / "page.html"
     path.write_text(PAGES["bench reproduce"](tmp_path), encoding="utf-8")
