@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import trustme
 from cryptography import x509
@@ -20,10 +21,20 @@ from cryptography.x509.oid import NameOID
 from ckpt.config import parse_address
 from ckpt.dev import Server, TlsFiles
 from ckpt.testing.servers import own_server, release_servers, server_address
+from tests.effort import PROVING
 
 pytest_plugins = ["tests.gate", "tests.proofs"]
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+
+# On a busy machine an example may take any time. The gate tries the same ones each time, the proof others.
+hypothesis.settings.register_profile(
+    "ckpt",
+    deadline=None,
+    derandomize=IN_CI and not PROVING,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("ckpt")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,7 @@ def test_few_large_records_are_collected_too(tmp_path: Path) -> None:
         for turn in range(200):
             log.put_many("words", {b"%d" % n: bytes([turn]) * 4096 for n in range(20)})
         log._maintenance._work()  # what its thread does when it is woken, here and now
-        assert used(log) < 24 * SEGMENT, "of 250 segments written"
+        assert used(log) < 40 * SEGMENT, "of 250 segments written, 16 of which may not be looked at yet"
         assert dict(log.scan("words")) == {b"%d" % n: bytes([199]) * 4096 for n in range(20)}
 
 
@@ -30,7 +30,7 @@ def test_truncated_versions_are_collected_too(tmp_path: Path) -> None:
             log.commit("store", version, {b"%d" % (n + version % 7): bytes(4096) for n in range(10)})
             log.truncate("store", version)
         log._maintenance._work()
-        assert used(log) < 24 * SEGMENT, "of 125 segments written"
+        assert used(log) < 40 * SEGMENT, "of 125 segments written, 16 of which may not be looked at yet"
         assert len(dict(log.scan("store"))) == 16
 
 
