@@ -26,7 +26,9 @@ The associated data of AES-GCM is: envelope bytes 0 to 7, the length of the name
 endian), the namespace in UTF-8, the length of the key (4 bytes, little endian), the key, the key id. So a
 ciphertext that is moved to another key, another namespace or another header does not decrypt.
 
-Reading never guesses: everything is in the envelope, and pickle is refused unless the codec was made for it.
+Reading never guesses: everything is in the envelope. Pickle is refused unless the codec was made for it, and
+so is what is not encrypted if the codec has a keyring: the flags are bytes that any writer of the store can
+choose, so they say how to decrypt and never whether to.
 """
 
 from __future__ import annotations
@@ -85,7 +87,10 @@ class ValueCodec:
     compression
         `zstd`, or None. A state that does not get smaller is stored as it is.
     keyring
-        Encrypts with AES-GCM; None stores in the clear.
+        Encrypts with AES-GCM, and refuses to read what is not encrypted; None stores in the clear.
+    allow_plain
+        With a keyring: read also what is not encrypted. Only while a store is being converted, since a writer
+        of the store can then forge any state.
     max_state_bytes
         Longer states fail at save, and envelopes that claim to hold more fail at load before allocating.
 
@@ -109,6 +114,8 @@ class ValueCodec:
         compression: str | None = None,
         keyring: Keyring | None = None,
         max_state_bytes: int = MAX_STATE_BYTES,
+        *,
+        allow_plain: bool = False,
     ) -> None:
         if type(schema_version) is not int or not 1 <= schema_version <= MAX_SCHEMA_VERSION:
             raise ConfigError(f"schema_version is a whole number from 1, got {schema_version!r}")
@@ -125,11 +132,14 @@ class ValueCodec:
             raise ConfigError(f"compression is 'zstd' or None, got {compression!r}") from None
         if not isinstance(keyring, Keyring | None):
             raise ConfigError(f"keyring is a ckpt.Keyring or None, got {type(keyring).__name__}")
+        if type(allow_plain) is not bool or (allow_plain and keyring is None):
+            raise ConfigError(f"allow_plain is True or False and belongs to a keyring, got {allow_plain!r}")
         if type(max_state_bytes) is not int or not 0 < max_state_bytes <= MAX_STATE_BYTES:
             raise ConfigError(f"max_state_bytes is 1 to {MAX_STATE_BYTES}, got {max_state_bytes!r}")
         self.serializer = make_serializer(serializer, state_type)
         self.schema_version = schema_version
         self._keyring = keyring
+        self._reads_plain = keyring is None or allow_plain
         self._max_state_bytes = max_state_bytes
         self._readers: dict[int, Serializer] = {self.serializer.id: self.serializer}
         for name in SERIALIZERS:
@@ -180,7 +190,12 @@ class ValueCodec:
         try:
             # What this codec itself writes without zstd and AES-GCM, which nearly every value is: its header
             # says all that `_decode` would find out. Anything else, damage included, is left to that.
-            if type(data) is bytes and data.startswith(self._header) and len(data) <= self._longest:
+            if (
+                self._reads_plain
+                and type(data) is bytes
+                and data.startswith(self._header)
+                and len(data) <= self._longest
+            ):
                 plain = data if len(data) < _VIEW_FROM_BYTES else memoryview(data)
                 checked = plain[:-CHECKSUM_BYTES]
                 if data.endswith(xxh3_64_digest(checked)[::-1]):
@@ -197,6 +212,11 @@ class ValueCodec:
             if self._keyring is None:
                 raise SerializationError("it is encrypted; give the codec a keyring")
             body = memoryview(self._keyring.decrypt(body, _associated(data[: HEADER.size], namespace, key)))
+        elif not self._reads_plain:
+            raise SerializationError(
+                "it is not encrypted, so it may be forged; ValueCodec(allow_plain=True) reads it while a "
+                "store is being converted"
+            )
         if flags & FLAG_ZSTD:
             body = memoryview(self._decompress(body))
         elif len(body) > self._max_state_bytes:

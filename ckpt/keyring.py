@@ -8,6 +8,9 @@ A ring is text, in a file or in an environment variable; the first key is the cu
 2026-05 = vu/erQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
 ```
 
+A codec with a ring reads only what is encrypted with one of its keys; `allow_plain=True` is for converting a
+store.
+
 To rotate, put a new line on top (`new_key_line`), restart, and let every checkpoint be written again: by its
 next save, or by loading and saving it. Then remove the old line. AES-GCM with random nonces is safe for about
 four billion saves per key; rotate before that.

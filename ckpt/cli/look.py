@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,8 +14,8 @@ from ckpt.backend import Backend
 from ckpt.cli.show import jsonable, key_parameter, print_json, print_table, shown, shown_name
 from ckpt.cli.spark_stores import Listed, listing, rows, state_keys
 from ckpt.cli.stores import address_parameter, require_namespace
-from ckpt.envelope import FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
-from ckpt.errors import ConfigError, shown_key
+from ckpt.envelope import FLAG_AES_GCM, FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
+from ckpt.errors import ConfigError, SerializationError, shown_key
 from ckpt.keyring import Keyring
 from ckpt.opening import open_to_read
 from ckpt.spark.catalogue import Place, StoreName
@@ -83,6 +84,7 @@ def ls(
 @click.option(
     "--keyring", type=click.Path(exists=True, dir_okay=False), help="File with the keys of encrypted states."
 )
+@click.option("--allow-plain", is_flag=True, help="With --keyring: show also what is not encrypted.")
 @click.option("--limit", type=click.IntRange(0), help="Stop after this many.")
 @family_option
 @version_option
@@ -94,6 +96,7 @@ def cat(
     key: bytes | None,
     raw: bool,
     keyring: str | None,
+    allow_plain: bool,
     limit: int | None,
     family: str | None,
     version: int | None,
@@ -105,7 +108,10 @@ def cat(
     Rows of Spark stores are decoded with their schema. There a KEY is text, or a JSON object of columns, and
     NAMESPACE may be what the namespaces of several partitions begin with.
     """
+    if allow_plain and not keyring:
+        raise click.UsageError("--allow-plain belongs to --keyring")
     ring = Keyring.from_file(keyring) if keyring else None
+    show = partial(_print_state, namespace, keyring=ring, allow_plain=allow_plain, raw=raw)
     with open_to_read(address) as backend:
         names = within(backend, namespace)
         is_stored = (
@@ -118,12 +124,12 @@ def cat(
         if key is None:
             found = backend.scan(namespace, version=version, commit_id=commit_id)
             for one, value in islice(found, limit):
-                _print_state(namespace, one, value, ring, raw=raw, as_json=True)
+                show(one, value, as_json=True)
             return
         stored = backend.get_many(namespace, [key], version=version, commit_id=commit_id).get(key)
         if stored is None:
             raise ConfigError(_no_such_key(backend, namespace, key))
-    _print_state(namespace, key, stored, ring, raw=raw, as_json=as_json)
+    show(key, stored, as_json=as_json)
 
 
 @click.command()
@@ -229,8 +235,20 @@ def _print_rows(
 
 
 def _print_state(
-    namespace: str, key: bytes, value: bytes, keyring: Keyring | None, *, raw: bool, as_json: bool
+    namespace: str,
+    key: bytes,
+    value: bytes,
+    *,
+    keyring: Keyring | None,
+    allow_plain: bool,
+    raw: bool,
+    as_json: bool,
 ) -> None:
+    if keyring and not (allow_plain or raw or _is_encrypted(value)):
+        raise SerializationError(
+            f"key {shown_key(key)} of namespace {namespace!r} is not encrypted, so it may be forged; "
+            f"--allow-plain shows it as it is"
+        )
     if raw or not _has_envelope(value):
         if as_json:
             print_json({"key": shown(key), "raw": shown(value)})
@@ -238,7 +256,10 @@ def _print_state(
             sys.stdout.buffer.write(value)
             sys.stdout.buffer.flush()
         return
-    state = _decoded(value, namespace, key, keyring)
+    # Migrators belong to the application; the command shows the state in the version it was written.
+    schema_version = HEADER.unpack_from(value)[4]
+    codec = ValueCodec(schema_version=schema_version, keyring=keyring, allow_plain=allow_plain)
+    state = codec.decode(value, namespace=namespace, key=key)
     print_json({"key": shown(key), "state": jsonable(state)} if as_json else jsonable(state))
 
 
@@ -254,12 +275,8 @@ def _has_envelope(value: bytes) -> bool:
     return bool(form == FORMAT and flags <= 3 and 1 <= serializer_id <= 3 and reserved == 0 and version > 0)
 
 
-def _decoded(value: bytes, namespace: str, key: bytes, keyring: Keyring | None) -> Any:
-    # Migrators belong to the application; the command shows the state in the version it was written.
-    schema_version = HEADER.unpack_from(value)[4]
-    return ValueCodec(schema_version=schema_version, keyring=keyring).decode(
-        value, namespace=namespace, key=key
-    )
+def _is_encrypted(value: bytes) -> bool:
+    return _has_envelope(value) and bool(value[1] & FLAG_AES_GCM)
 
 
 def _no_such_key(backend: Backend, namespace: str, key: bytes) -> str:

@@ -113,6 +113,26 @@ class TestCat:
         assert "encrypted" in run("cat", store, "words", "be", code=1).stderr
         assert run("cat", store, "words", "be", "--keyring", str(ring)).stdout == '"secret"\n'
 
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [(ValueCodec().encode("forged", namespace="words", key=b"be"), '"forged"\n'), (b"forged", "forged")],
+        ids=["envelope", "bytes"],
+    )
+    def test_with_a_keyring_a_value_in_the_clear_is_refused(
+        self, run: Run, store: str, tmp_path: Path, value: bytes, shown: str
+    ) -> None:
+        ring = tmp_path / "ring"
+        ring.write_text("2026 = " + "A" * 43 + "=\n")
+        ring.chmod(0o600)
+        with ckpt.open_backend(store) as backend:
+            backend.put_many("words", {b"be": value})
+        refused = run("cat", store, "words", "be", "--keyring", str(ring), code=1)
+        assert "not encrypted" in refused.stderr
+        assert refused.stdout == ""
+        allowed = run("cat", store, "words", "be", "--keyring", str(ring), "--allow-plain")
+        assert allowed.stdout == shown
+        assert "--keyring" in run("cat", store, "words", "be", "--allow-plain", code=2).stderr
+
     @given(
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
