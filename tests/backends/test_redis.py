@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ import redis
 
 import ckpt
 from ckpt.backend import Backend, Compacts
+from ckpt.dev import Server
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
-from ckpt.testing import BackendConformance, backend_machine
+from ckpt.testing import BackendConformance, SlowBackend, backend_machine
 from ckpt.testing.servers import server_address
 from tests.effort import effort
 
@@ -83,6 +84,26 @@ def test_what_a_crashed_commit_has_left_is_never_seen_and_goes(
     backend.compact()
     assert dict(backend.scan("store")) == {b"k": b"3", b"l": b"1"}
     assert client.hlen(f"{prefix_of(tmp_path)}:{{store}}:cells") == 2
+
+
+def test_a_state_that_is_too_large_fails_alone(private_server: Callable[..., Server], tmp_path: Path) -> None:
+    small = private_server("redis", config={"proto-max-bulk-len": "1mb"})
+    with ckpt.open_backend(small.address) as opened:
+        gate = SlowBackend(opened, methods=["write_many"])
+        with ckpt.SafeKeeper(gate, retry_s=0) as keeper:
+            words = keeper.namespace("words")
+            words.save("first", 0)
+            gate.wait_for_calls(1)
+            states = {"a": 1, "big": bytes(2 << 20), "z": 2}
+            acks = {key: words.save(key, state) for key, state in states.items()}
+            gate.open_gate()
+            with pytest.raises(ConfigError, match=r"key b'big' of namespace 'words' .* split the state"):
+                acks.pop("big").result(10)
+            for ack in acks.values():
+                ack.result(10)
+            assert {*dict(opened.scan("words"))} == {b"first", b"a", b"z"}
+            with pytest.raises(ConfigError, match="'big'"):
+                keeper.flush()
 
 
 def test_who_only_reads_needs_a_store_and_writes_nothing(backend: Backend, tmp_path: Path) -> None:

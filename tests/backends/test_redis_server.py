@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ckpt.config import parse_address
-from ckpt.errors import BackendUnavailableError, UnsupportedError
+from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing.servers import server_address
 from ckpt_backends.cells import NotNowError
 from ckpt_backends.cells.access import read_place
@@ -280,7 +280,7 @@ def test_a_value_that_is_too_large_is_named_before_anything_is_sent(
     server, link = store.handle()
     server._requests._largest_value_bytes = 1000
     link.round_trips = 0
-    with pytest.raises(UnsupportedError, match=r"key b'big' of namespace 'words' has 1,000 bytes.*split"):
+    with pytest.raises(ConfigError, match=r"key b'big' of namespace 'words' has 1,000 bytes.*split"):
         write(server, {b"a": b"1", b"big": bytes(1000)})
     assert link.round_trips == 0
 

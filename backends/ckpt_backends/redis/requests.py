@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from typing import Any
 
-from ckpt.errors import UnsupportedError, shown_key
+from ckpt.errors import ConfigError, shown_key
 from ckpt_backends.cells import NotNowError
 from ckpt_backends.redis.link import Command, Link
 
@@ -94,7 +94,8 @@ class Requests:
     ) -> list[Mapping[bytes, bytes]]:
         """The items in as few requests as Redis allows: one, unless there are hundreds of megabytes.
 
-        Raises if one is larger than the server takes; `key_of` is how the message names it.
+        Raises ConfigError if one is larger than the server takes, so that a SafeKeeper fails that save and no
+        other of its batch; `key_of` is how the message names it.
         """
         most = self._largest_value_bytes
         total = sum(map(len, items.values())) + sum(map(len, items))
@@ -102,7 +103,7 @@ class Requests:
             return [items]
         for name, value in items.items():
             if max(len(value), len(name)) >= most:
-                raise UnsupportedError(
+                raise ConfigError(
                     f"key {shown_key(key_of(name))} of namespace {namespace!r} has {len(value):,} bytes, and "
                     f"{self.at} takes less than {most:,}; split the state, or raise its proto-max-bulk-len"
                 )
