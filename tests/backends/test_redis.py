@@ -15,6 +15,7 @@ from ckpt.dev import Server
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
 from ckpt.testing import BackendConformance, SlowBackend, backend_machine
 from ckpt.testing.servers import server_address
+from ckpt_backends.redis import requests as redis_requests
 from tests.effort import effort
 
 
@@ -104,6 +105,22 @@ def test_a_state_that_is_too_large_fails_alone(private_server: Callable[..., Ser
             assert {*dict(opened.scan("words"))} == {b"first", b"a", b"z"}
             with pytest.raises(ConfigError, match="'big'"):
                 keeper.flush()
+
+
+def test_a_keeper_splits_a_batch_that_is_too_large_for_one_request(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_requests, "_LARGEST_REQUEST_BYTES", 1000)
+    gate = SlowBackend(backend, methods=["write_many"])
+    with ckpt.SafeKeeper(gate, retry_s=0) as keeper:
+        words = keeper.namespace("words")
+        words.save("first", 0)
+        gate.wait_for_calls(1)
+        acks = [words.save(f"{n}", bytes(90)) for n in range(50)]
+        gate.open_gate()
+        for ack in acks:
+            ack.result(10)
+    assert len(dict(backend.scan("words"))) == 51
 
 
 def test_who_only_reads_needs_a_store_and_writes_nothing(backend: Backend, tmp_path: Path) -> None:

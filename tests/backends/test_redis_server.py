@@ -260,18 +260,29 @@ def test_a_row_written_again_without_a_time_to_live_is_not_swept(store: Store) -
     assert rows(server) == {b"a": b"2", b"b": b"2", b"d": b"2", b"other": b"1"}
 
 
-def test_a_batch_beyond_what_one_request_takes_is_split(
+def test_a_commit_beyond_what_one_request_takes_is_split(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_requests, "_LARGEST_REQUEST_BYTES", 1000)
     puts = {b"key-%02d" % n: bytes(90) for n in range(50)}
-    assert write(server, puts, deletes=[b"none"])
-    assert rows(server) == puts
     stamp = server.new_stamp("store", 0)
     assert server.commit("store", 1, b"record", stamp, puts)
     assert not server.commit("store", 1, b"record", stamp + 1, puts)
     assert {key: raw for key, _, raw in server.scan_cells("store", b"", stamp + 1)} == puts
     assert all(found == stamp for _, found, _ in server.scan_cells("store", b"", stamp + 1))
+
+
+def test_plain_puts_beyond_one_request_are_refused_as_a_whole(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis declares `atomic_put`: in two requests, a crash between them would leave half of the puts."""
+    monkeypatch.setattr(redis_requests, "_LARGEST_REQUEST_BYTES", 1000)
+    server, link = store.handle()
+    link.round_trips = 0
+    with pytest.raises(ConfigError, match=r"2 puts to namespace 'words' .* 1,004 bytes.*1,000.*fewer"):
+        write(server, {b"be": bytes(500), b"or": bytes(500)}, deletes=[b"none"])
+    assert link.round_trips == 0
+    assert write(server, {b"be": bytes(2000)}), "a single value is whole at any size that the server takes"
 
 
 def test_a_value_that_is_too_large_is_named_before_anything_is_sent(

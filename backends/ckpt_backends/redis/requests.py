@@ -98,7 +98,7 @@ class Requests:
         other of its batch; `key_of` is how the message names it.
         """
         most = self._largest_value_bytes
-        total = sum(map(len, items.values())) + sum(map(len, items))
+        total = _size(items)
         if total < most and total <= _LARGEST_REQUEST_BYTES:
             return [items]
         for name, value in items.items():
@@ -108,3 +108,15 @@ class Requests:
                     f"{self.at} takes less than {most:,}; split the state, or raise its proto-max-bulk-len"
                 )
         return list(in_parts(items, _LARGEST_REQUEST_BYTES))
+
+    def require_one(self, namespace: str, items: Mapping[bytes, bytes]) -> None:
+        """Raise ConfigError unless the items fit into one request: a crash between two would leave half."""
+        if len(self.parts(namespace, items)) > 1:
+            raise ConfigError(
+                f"{len(items)} puts to namespace {namespace!r} take {_size(items):,} bytes, and a "
+                f"transaction of {self.at} at most {_LARGEST_REQUEST_BYTES:,}; put fewer keys at once"
+            )
+
+
+def _size(items: Mapping[bytes, bytes]) -> int:
+    return sum(map(len, items.values())) + sum(map(len, items))

@@ -103,21 +103,8 @@ class Rows:
         ttl_s: float | None,
         fence: int,
     ) -> bool:
-        """Write rows under a fence; False, and nothing to be seen, if it is not the fence."""
-        for part in self._requests.parts(namespace, puts):
-            if not self._write_part(namespace, part, deletes, ttl_s, fence):
-                return False
-            deletes = ()
-        return True
-
-    def _write_part(
-        self,
-        namespace: str,
-        puts: Mapping[bytes, bytes],
-        deletes: Sequence[bytes],
-        ttl_s: float | None,
-        fence: int,
-    ) -> bool:
+        """Write rows under a fence, all or none; False, and nothing to be seen, if it is not the fence."""
+        self._requests.require_one(namespace, puts)
         ledger = self._layout.ledger(namespace)
         ttl_ms = b"%d" % int(((ttl_s or 0) + _SWEEP_MARGIN_S) * 1000)
         expiring = () if ttl_s is None else puts
