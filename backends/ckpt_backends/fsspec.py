@@ -83,6 +83,9 @@ class FsspecOptions:
     """How long a failing request is tried again before BackendUnavailableError."""
     timeout_s: float = 10.0
     """How long the store may take to answer one request, and one second more for each MiB."""
+    sole_writer: bool = False
+    """The user sees to it that one handle at a time writes. Without that, a store that cannot create an
+    object only if there is none of its name takes no writes."""
 
     def __post_init__(self) -> None:
         check_engine_options(self, of="fsspec", least_segment_bytes=4 << 10)
@@ -134,7 +137,11 @@ class FsspecBackend(EngineBackend):
             owns_filesystem=owns_filesystem,
             disk=disk,
         )
-        self._requests = Requests(driver, root, address=address, retry_s=options.retry_s)
+        self._requests = Requests(
+            driver, root, address=address, retry_s=options.retry_s, sole_writer=options.sole_writer
+        )
+        if options.mode == "write":
+            self._requests.require_atomic()
         sizes = Sizes(**{f.name: getattr(options, f.name) for f in dataclasses.fields(Sizes)})
         storage = ObjectStorage(self._requests, address, sizes, read_only=options.mode == "read", clock=clock)
         if options.mode == "read":
@@ -152,7 +159,7 @@ class FsspecBackend(EngineBackend):
         """The epochs of the namespaces that this handle has claimed, whether or not it still owns them."""
         self.capabilities = Capabilities(
             persistent=protocol != "memory",
-            shared_writers=self._requests.creates_atomically,
+            shared_writers=not options.sole_writer,
             ttl=True,
             atomic_put=True,
             ordered_scan=False,

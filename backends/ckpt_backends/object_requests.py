@@ -10,9 +10,11 @@ kind of store gives, and what is relied on:
 | `s3` and compatible | `If-None-Match: *`, tried out before the first write | complete | many |
 | `gs`, `gcs` | `ifGenerationMatch=0`, tried out likewise | complete | many |
 | `abfs`, `az` | `If-None-Match: *`, tried out likewise | complete | many |
-| any other | a look before the write: not atomic | assumed complete | one at a time, not enforced |
+| any other | a look before the write: not atomic | assumed complete | none, unless it is the only one |
 
-A store of the middle rows that turns out to ignore the condition is treated like the last row.
+A store of the middle rows that turns out to ignore the condition is treated like the last row: two writers
+could both be told that their commit is durable, and one of them would be gone. So it takes no writes until a
+user says with `sole_writer=true` that no other handle writes meanwhile.
 
 A request that fails is tried again for a bounded time. A failed creation says nothing about its outcome, so
 the object is looked up and compared: if it holds our bytes, the creation has succeeded.
@@ -52,9 +54,11 @@ class ObjectExistsError(Exception):
 class Requests:
     """Whole-object requests below one root. Safe to use from several threads, in the process that made it."""
 
-    def __init__(self, driver: Driver, root: str, *, address: str, retry_s: float) -> None:
+    def __init__(
+        self, driver: Driver, root: str, *, address: str, retry_s: float, sole_writer: bool = False
+    ) -> None:
         self._driver, self._root, self._address = driver, root.rstrip("/"), address
-        self._retry_s = retry_s
+        self._retry_s, self._sole_writer = retry_s, sole_writer
         self.counts: Counter[str] = Counter()
         """How many requests of each kind were made: put, get, head, list, delete."""
         self._counting = threading.Lock()
@@ -62,10 +66,14 @@ class Requests:
         self._obeys = driver.conditional
         self._process = os.getpid()
 
-    @property
-    def creates_atomically(self) -> bool:
-        """Whether `create` is atomic, as far as one knows: the first creation finds out."""
-        return self._obeys is not False
+    def require_atomic(self) -> None:
+        """Raise ConfigError if `create` is known not to be atomic, unless there is only one writer."""
+        if self._obeys is False and not self._sole_writer:
+            raise ConfigError(
+                f"{self._address} takes no writes: the store cannot create an object only if there is none "
+                "of its name, so of two writers one would lose commits without an error; use another store, "
+                "or see to it that one handle at a time writes and say so with sole_writer=true"
+            )
 
     @property
     def local_folder(self) -> str | None:
@@ -75,11 +83,15 @@ class Requests:
     # -- requests --------------------------------------------------------------------------------
 
     def create(self, name: str, data: bytes) -> None:
-        """Durably create an object, whole; ObjectExistsError if there is another one of that name."""
+        """Durably create an object, whole; ObjectExistsError if there is another one of that name.
+
+        ConfigError on a store where two writers could not both rely on that.
+        """
         if self._obeys is None:
             with self._asking:
                 if self._obeys is None:
                     self._obeys = self._trying("try out", "probe", self._find_out)
+        self.require_atomic()
         self._trying("create", name, lambda: self._create_once(name, data))
 
     def get(self, name: str) -> bytes:

@@ -13,6 +13,7 @@ import pytest
 import ckpt
 from ckpt.errors import BackendUnavailableError, ConfigError, FencedError
 from ckpt.testing.harness import numbered
+from ckpt_backends.fsspec import FsspecBackend, FsspecOptions
 
 TINY = {
     "segment_bytes": 4096,
@@ -217,15 +218,60 @@ def test_background_compaction_keeps_the_number_of_objects_down(objects: Any) ->
     assert len(objects.names("index")) <= 2
 
 
-def test_a_store_that_ignores_conditions_is_for_one_writer(objects: Any) -> None:
+def test_a_store_that_ignores_conditions_takes_no_writes(objects: Any) -> None:
+    """Two writers would both create the same number, and one of their commits would be gone."""
     objects.obeys_conditions = False
-    with objects.open() as one:
-        one.put_many("words", {b"be": b"1"})
-        assert not one._requests.creates_atomically
-        with objects.open() as other:
-            other.put_many("words", {b"or": b"2"})
-        one.put_many("words", {b"not": b"3"})
-        assert dict(one.scan("words")) == {b"be": b"1", b"or": b"2", b"not": b"3"}
+    with objects.open() as one, objects.open() as other:
+        assert one.capabilities.shared_writers
+        for backend, write in (
+            (one, lambda: one.put_many("words", {b"be": b"1"})),
+            (one, lambda: one.put_many("words", {b"be": b"1"})),
+            (other, lambda: other.commit("store", 1, {b"or": b"2"})),
+        ):
+            with pytest.raises(ConfigError, match=r"fsspec\+s3://bucket/place .*sole_writer=true"):
+                write()
+            assert backend.namespaces() == []
+    assert objects.names("segments") == []
+
+
+def test_a_sole_writer_may_use_a_store_that_ignores_conditions(objects: Any) -> None:
+    objects.obeys_conditions = False
+    for key in (b"be", b"or"):
+        with objects.open(sole_writer=True) as one:
+            assert not one.capabilities.shared_writers
+            one.put_many("words", {key: b"1"})
+    with objects.open(mode="read") as reader:
+        assert dict(reader.scan("words")) == {b"be": b"1", b"or": b"1"}
+
+
+def test_a_sole_writer_is_held_to_conditions_that_the_store_obeys(objects: Any) -> None:
+    with objects.open(sole_writer=True) as one, objects.open(sole_writer=True) as other:
+        together(
+            *(
+                lambda backend=backend, turn=turn: backend.put_many("words", {b"%d" % turn: b"1"})
+                for turn, backend in enumerate([one, other] * 5)
+            )
+        )
+        assert len(dict(one.scan("words"))) == 10
+
+
+def test_a_protocol_without_conditions_is_opened_for_writing_by_a_sole_writer_only(objects: Any) -> None:
+    def opened(**options: Any) -> FsspecBackend:
+        return FsspecBackend(
+            objects,
+            "host/place",
+            FsspecOptions(**options),
+            protocol="sftp",
+            address="fsspec+sftp://host/place",
+        )
+
+    with pytest.raises(ConfigError, match=r"fsspec\+sftp://host/place .*sole_writer=true"):
+        opened()
+    assert not objects.counts
+    with opened(sole_writer=True) as backend:
+        backend.put_many("words", {b"be": b"1"})
+    with opened(mode="read") as reader:
+        assert dict(reader.scan("words")) == {b"be": b"1"}
 
 
 def test_addresses(tmp_path: Any) -> None:
