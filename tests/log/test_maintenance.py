@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import logging
+import os
+import re
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from ckpt.config import Durability
 from ckpt.disk import Disk
+from ckpt.errors import BackendUnavailableError
+from ckpt.types import Changes
 from ckpt_backends.log import LogBackend, LogOptions
 
 PATIENCE_S = 60
@@ -48,3 +56,76 @@ def test_a_lack_of_memory_does_not_end_it(tmp_path: Path, caplog: pytest.LogCapt
     [told] = [record for record in caplog.records if record.exc_info]
     assert "will be tried again" in told.getMessage()
     assert "MemoryError" in caplog.text
+
+
+class _FullIndexFolder(Disk):
+    """Has no room for index files while `full`."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.refused = threading.Semaphore(0)
+        self.written = threading.Event()
+
+    def replace_file(self, path: str, buffers: Sequence[bytes | memoryview], *, durable: bool = True) -> None:
+        if path.endswith(".idx"):
+            if self.full:
+                self.refused.release()
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.written.set()
+        super().replace_file(path, buffers, durable=durable)
+
+
+FEW = LogOptions(recent_records=10, durability=Durability.OS)
+
+
+def put_until_refused(log: LogBackend) -> dict[bytes, bytes]:
+    """What was put before a write was refused because of the index."""
+    stored: dict[bytes, bytes] = {}
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        key = b"%d" % len(stored)
+        try:
+            log.put_many("words", {key: b"1"})
+        except BackendUnavailableError as error:
+            if re.search(r"index.*the disk is full.*writes go on", str(error)):
+                return stored
+            raise
+        stored[key] = b"1"
+    pytest.fail("nothing bounds the memory of the index")
+
+
+def test_an_index_that_cannot_be_written_bounds_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ckpt_backends.log.maintenance.pauses_until", lambda _: itertools.repeat(3600.0))
+    disk = _FullIndexFolder()
+    with LogBackend(f"{tmp_path}/log", FEW, disk=disk) as log:
+        stored = put_until_refused(log)
+        for write in (
+            lambda: log.put_many("words", {b"more": b"1"}),
+            lambda: log.write_many({"words": Changes({b"more": b"1"}, [b"0"])}),
+            lambda: log.commit("store", 1, {b"more": b"1"}),
+        ):
+            with pytest.raises(BackendUnavailableError, match="index"):
+                write()
+        assert dict(log.scan("words")) == stored
+        assert log.get_many("words", [b"0", b"more"]) == {b"0": b"1"}
+        assert disk.refused.acquire(blocking=False)
+        assert not disk.refused.acquire(blocking=False), "it was tried again without a pause"
+    with LogBackend(f"{tmp_path}/log") as log:
+        assert dict(log.scan("words")) == stored
+
+
+def test_writes_go_on_once_the_index_can_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ckpt.log")
+    disk = _FullIndexFolder()
+    with LogBackend(f"{tmp_path}/log", FEW, disk=disk) as log:
+        stored = put_until_refused(log)
+        for _ in range(3):
+            assert disk.refused.acquire(timeout=PATIENCE_S), "it is not tried again"
+        disk.full = False
+        assert disk.written.wait(PATIENCE_S), "it is tried again only by a write"
+        log.compact()
+        log.put_many("words", {b"more": b"1"})
+        assert dict(log.scan("words")) == {**stored, b"more": b"1"}
+    assert [r.levelname for r in caplog.records if "maintenance" in r.getMessage()] == ["WARNING", "INFO"]

@@ -8,12 +8,16 @@
 
 One thread does this, started by the first write that needs it. It never holds the engine's lock for longer
 than a small batch takes.
+
+A flush that fails is tried again after growing pauses, for as long as it takes. Meanwhile the records that no
+run knows stay in memory; once there are too many of them, writes are refused until a flush succeeds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import secrets
 import threading
 import time
@@ -23,6 +27,7 @@ import numpy as np
 
 from ckpt.backend import CompactionReport
 from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
+from ckpt.pauses import pauses_until
 from ckpt_backends.log.collect import Collector
 from ckpt_backends.log.engine import Engine, Ticket
 from ckpt_backends.log.manifest import Manifest
@@ -35,7 +40,7 @@ from ckpt_backends.log.storage import LostRaceError
 _log = logging.getLogger("ckpt.log")
 _MERGE_AT = 4
 _BACKLOG = 8
-"""Writers wait when this many times `recent_records` is waiting to be flushed."""
+"""Writers wait, or are refused if flushes fail, when so many times `recent_records` wait for a flush."""
 
 
 class Maintenance:
@@ -51,6 +56,7 @@ class Maintenance:
         self._engine = engine
         self._clock = clock
         self._recent_records = options.recent_records
+        self._most_waiting = _BACKLOG * options.recent_records
         self._gc, self._gc_trigger, self._gc_select = options.gc, options.gc_trigger, options.gc_select
         self._mutex = threading.RLock()
         """One flush, merge or collection at a time."""
@@ -59,6 +65,8 @@ class Maintenance:
         self._woken = False
         self._thread: threading.Thread | None = None
         self._closing = False
+        self._flush_failure: str | None = None
+        """Why the last flush failed, if it did."""
         self._prepared_in = 0
         if not engine.storage.read_only:
             engine.on_append = self._on_append
@@ -90,14 +98,32 @@ class Maintenance:
         return True
 
     def wait_for_room(self) -> None:
-        """Hold a writer back while the index cannot keep up, so that memory stays bounded."""
-        index = self._engine.index
-        if index.active.records < _BACKLOG * self._recent_records or index.frozen is None:
+        """Hold a writer back while the index cannot keep up, so that memory stays bounded.
+
+        Raises BackendUnavailableError if flushes fail and too many records wait for one.
+        """
+        if self._flush_failure is None and self._engine.index.active.records < self._most_waiting:
+            return
+        if self._waiting_records() < self._most_waiting:
             return
         with self._changed:
-            self._changed.wait_for(lambda: index.frozen is None or self._closing)
+            self._changed.wait_for(lambda: self._engine.index.frozen is None or self._closing)
+        failure = self._flush_failure
+        if failure is not None and self._waiting_records() >= self._most_waiting:
+            raise BackendUnavailableError(
+                f"{self._engine.storage.address} takes no writes: too many records wait for its index, which "
+                f"cannot be written ({failure}); writes go on once it can be"
+            )
+
+    def _waiting_records(self) -> int:
+        """How many records no run knows; while flushes fail, with those that the next one may give back."""
+        index = self._engine.index
+        frozen = index.frozen if self._flush_failure is not None else None
+        return index.active.records + (frozen.records if frozen is not None else 0)
 
     def _run(self) -> None:
+        pauses = pauses_until(math.inf)
+        is_failing = False
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._woken)
@@ -110,12 +136,25 @@ class Maintenance:
                 # The log is complete without its index; the next flush tries again. What nobody foresaw, a
                 # lack of memory for instance, is told with all that is known of it.
                 _log.log(
-                    _level(error),
+                    logging.DEBUG if is_failing else _level(error),
                     "maintenance of %s failed, it will be tried again: %s",
                     self._engine.storage.address,
                     str(error) or repr(error),
                     exc_info=not isinstance(error, (CkptError, OSError)),
                 )
+                is_failing = self._flush_failure is not None
+                if is_failing:
+                    self._pause(next(pauses))
+            else:
+                if is_failing:
+                    _log.info("maintenance of %s goes on", self._engine.storage.address)
+                pauses, is_failing, self._flush_failure = pauses_until(math.inf), False, None
+
+    def _pause(self, pause_s: float) -> None:
+        """Do nothing for a while, then work again, whether or not something was written meanwhile."""
+        with self._changed:
+            self._woken = True  # so writes need not wake the thread
+            self._changed.wait_for(lambda: self._closing, pause_s)
 
     def _work(self) -> None:
         """What is due; with a damaged index, a new one."""
@@ -150,6 +189,16 @@ class Maintenance:
 
     def flush(self, *, closing: bool = False) -> None:
         """Write recent records as a run and move the manifest forward; it may say that the log is closed."""
+        try:
+            self._flush(closing=closing)
+        except LostRaceError:
+            raise
+        except BaseException as error:
+            self._flush_failure = str(error) or repr(error)
+            raise
+        self._flush_failure = None
+
+    def _flush(self, *, closing: bool) -> None:
         engine = self._engine
         with self._mutex:
             with engine.lock:
