@@ -129,3 +129,67 @@ def test_writes_go_on_once_the_index_can_be_written(tmp_path: Path, caplog: pyte
         log.put_many("words", {b"more": b"1"})
         assert dict(log.scan("words")) == {**stored, b"more": b"1"}
     assert [r.levelname for r in caplog.records if "maintenance" in r.getMessage()] == ["WARNING", "INFO"]
+
+
+class _SlowMoves(Disk):
+    """A collection, in another thread than the test, moves slowly until the log is being closed."""
+
+    def __init__(self) -> None:
+        self.begun, self.closing = threading.Event(), threading.Event()
+        self.moves = 0
+
+    def pwrite(self, fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
+        is_frame = offset > 0  # index files and headers of segments begin at 0
+        if is_frame and threading.current_thread() is not threading.main_thread():
+            self.begun.set()
+            self.closing.wait(0.1)
+            self.moves += 1
+        return super().pwrite(fd, buffers, offset)
+
+
+@pytest.mark.parametrize("asked_for", [False, True], ids=["background", "asked for"])
+def test_close_ends_a_collection_that_runs(
+    tmp_path: Path, asked_for: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who closes gives up in the middle, and the log stays locked for the rest of the process."""
+    options = LogOptions(
+        segment_bytes=16 << 10, recent_records=100, durability=Durability.OS, gc=not asked_for
+    )
+    disk = _SlowMoves()
+    log = LogBackend(f"{tmp_path}/log", options, disk=disk)
+    refuse = log._engine.refuse_writes
+
+    def refuse_and_tell() -> None:
+        refuse()
+        disk.closing.set()
+
+    monkeypatch.setattr(log._engine, "refuse_writes", refuse_and_tell)
+    expected = {}
+    errors: list[Exception] = []
+    for number in range(200):  # every segment has something that is needed, so each has to be moved
+        expected[b"kept-%d" % number] = b"1"
+        log.put_many("words", {b"kept-%d" % number: b"1", b"hot": bytes(2000)})
+    expected[b"hot"] = bytes(2000)
+
+    def compact() -> None:
+        try:
+            log.compact()
+        except BackendUnavailableError as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=compact)
+    if asked_for:
+        asking.start()
+    assert disk.begun.wait(PATIENCE_S)
+    log.close()
+    if asked_for:
+        asking.join(PATIENCE_S)
+        [error] = errors
+        assert "is closed" in str(error)
+    assert disk.moves < 25  # of more than fifty
+    assert not [record for record in caplog.records if record.name == "ckpt.log"]
+    with LogBackend(f"{tmp_path}/log", options) as again:
+        assert dict(again.scan("words")) == expected
+        assert list(again.verify()) == []
+        again.compact()
+        assert dict(again.scan("words")) == expected

@@ -133,6 +133,8 @@ class Maintenance:
             try:
                 self._work()
             except Exception as error:  # noqa: BLE001 - nobody would start the thread again
+                if self._closing:
+                    return
                 # The log is complete without its index; the next flush tries again. What nobody foresaw, a
                 # lack of memory for instance, is told with all that is known of it.
                 _log.log(
@@ -360,13 +362,16 @@ class Maintenance:
         return CompactionReport(before, storage.stored_bytes(), written, time.monotonic() - started)
 
     def close(self) -> None:
-        """Stop the thread and leave an index that makes the next open quick."""
+        """Stop the thread and leave an index that makes the next open quick.
+
+        A collection that runs ends where it wants to append; what it has moved is there twice until the next.
+        """
+        engine = self._engine
+        engine.refuse_writes()
         self._closing = True
         self._wake()
         if self._thread is not None:
             self._thread.join()
-        engine = self._engine
-        engine.refuse_writes()
         if engine.storage.read_only or engine.has_failed:
             return
         engine.wait_durable(engine.everything())
