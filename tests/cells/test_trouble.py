@@ -333,3 +333,31 @@ def test_who_opened_it_to_read_writes_nothing(shelves) -> None:
             write()
     with pytest.raises(ConfigError, match="mode"):
         shelves.open(mode="look")
+
+
+def test_namespaces_are_asked_about_at_the_same_time(shelves) -> None:
+    """A store of Spark has hundreds, and each is a round trip."""
+    with shelves.open() as writer:
+        for number in range(16):
+            writer.put_many(f"words-{number:02}", {b"a": b"1"})
+            writer.commit(f"store-{number:02}", 1, {b"a": b"1"})
+    with shelves.open() as reader:
+        meeting = threading.Barrier(4, timeout=10)
+        shelves.before = lambda request: meeting.wait() if request == "load" else None
+        found = reader.namespaces()
+    assert found == [*(f"store-{n:02}" for n in range(16)), *(f"words-{n:02}" for n in range(16))]
+
+
+def test_the_first_namespace_that_cannot_be_asked_about_ends_the_question(shelves) -> None:
+    def refuse(request: str) -> None:
+        raise LOST
+
+    with shelves.open() as writer:
+        for number in range(200):
+            writer.put_many(f"words-{number}", {b"a": b"1"})
+    with shelves.open() as reader:
+        shelves.counts.clear()
+        shelves.before = refuse
+        with pytest.raises(BackendUnavailableError, match="the answer was lost"):
+            reader.namespaces()
+        assert shelves.counts["load"] < 50

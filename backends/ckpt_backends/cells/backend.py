@@ -15,6 +15,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -45,6 +46,8 @@ from ckpt_backends.cells.plain import PlainRows
 from ckpt_backends.cells.reading import CommitReader
 from ckpt_backends.cells.server import CellServer
 from ckpt_backends.cells.space import Space
+
+_NAMESPACES_AT_ONCE = 8
 
 
 class CellBackend(Backend):
@@ -187,13 +190,16 @@ class CellBackend(Backend):
 
     def namespaces(self) -> list[str]:
         self._require_open()
-        found = []
-        for name in self._patience.call(self._server.names):
-            space = self._space(name)
-            space.refresh()
-            if space.ledger.is_versioned or self._rows.is_any(space):
-                found.append(name)
-        return sorted(found)
+        names = sorted(self._patience.call(self._server.names))
+        # Each is a round trip or two. The first failure is raised, and nothing more is asked after it.
+        with ThreadPoolExecutor(_NAMESPACES_AT_ONCE, thread_name_prefix="ckpt-namespaces") as pool:
+            return [name for name, there in zip(names, pool.map(self._is_there, names), strict=True) if there]
+
+    def _is_there(self, namespace: str) -> bool:
+        """Whether a namespace that was registered holds anything now."""
+        space = self._space(namespace)
+        space.refresh()
+        return space.ledger.is_versioned or self._rows.is_any(space)
 
     def drop(self, namespace: str) -> None:
         self._require_writer()
