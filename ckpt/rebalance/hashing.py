@@ -50,9 +50,14 @@ def identities(names: Sequence[Name]) -> U64:
     >>> low.tolist() == hash_bytes([b"be", b"be"]).tolist()
     True
     """
-    raw = [name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name for name in names]
+    raw = [encoded(name) for name in names]
     high = np.fromiter(map(xxh3_64_intdigest, raw), np.uint64, len(raw)) & _HIGH_HALF
     return np.asarray(high | hash_bytes(raw))
+
+
+def encoded(name: Name) -> bytes:
+    """The bytes of a name; of text, its UTF-8."""
+    return name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name
 
 
 def hash_ints(values: npt.NDArray[np.int32], seeds: U32 | int = SEED) -> U32:

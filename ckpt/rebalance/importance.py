@@ -135,4 +135,4 @@ def _only(table: Mapping[str, Any], known: set[str], where: str) -> None:
 
 
 def _text(name: Name) -> str:
-    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name

@@ -121,7 +121,7 @@ class Loads:
         """The load of each instance now, with the rest."""
         if instances < self.instances:
             raise ConfigError(f"the loads name instance {self.instances - 1}, but there are {instances}")
-        load: F64 = np.bincount(self.instance, weights=self.cost, minlength=instances).astype(np.float64)
+        load = sums(self.instance, self.cost, instances)
         if self.rest is not None:
             load[: len(self.rest)] += self.rest
         return load
@@ -169,6 +169,11 @@ def amounts(name: str, column: npt.ArrayLike, count: int | None) -> F64:
         at = int(wrong.argmax())
         raise ConfigError(f"{name} must be finite and from 0, entry {at} is {array[at]:g}")
     return array
+
+
+def sums(owner: npt.NDArray[Any], weights: F64, count: int) -> F64:
+    """What belongs to each of at least `count` owners together."""
+    return np.bincount(owner, weights=weights, minlength=count).astype(np.float64, copy=False)
 
 
 def _instances(name: str, column: npt.ArrayLike, count: int) -> I32:

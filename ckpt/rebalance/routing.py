@@ -28,7 +28,7 @@ _CELLS = 1 << 21
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Where some keys are: an active instance each, and a row of backups, `NO_BACKUP` where there are fewer."""
+    """Where keys are: an active instance each, and a row of backups, `NO_BACKUP` where there are fewer."""
 
     active: I32
     backups: I32

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_digest
 
 from ckpt.errors import CorruptRecordError
-from ckpt.rebalance.hashing import Name
+from ckpt.rebalance.hashing import Name, encoded
 from ckpt.types import cut
 
 CHECKSUM_BYTES = 8
@@ -49,7 +49,7 @@ class ColumnWriter:
 
     def names(self, names: Sequence[Name | None]) -> None:
         """A column of names."""
-        raw = [b"" if name is None else _encoded(name) for name in names]
+        raw = [b"" if name is None else encoded(name) for name in names]
         self.column("<u1", [_kind(name) for name in names])
         self.column("<u4", [len(name) for name in raw])
         self._pieces.extend(raw)
@@ -97,10 +97,10 @@ class ColumnReader:
         if (kinds > BYTES).any() or lengths[kinds == NO_NAME].any():
             raise self.corrupt("a name is of no known kind")
         raw = cut(self._take(int(lengths.sum(dtype=np.uint64))), lengths)
-        return [
-            None if kind == NO_NAME else name.decode("utf-8", "surrogateescape") if kind == TEXT else name
-            for kind, name in zip(kinds.tolist(), raw, strict=True)
-        ]
+        try:
+            return [_name(kind, name) for kind, name in zip(kinds.tolist(), raw, strict=True)]
+        except UnicodeDecodeError:
+            raise self.corrupt("a name that should be text is not UTF-8") from None
 
     def end(self) -> None:
         """Nothing may be left."""
@@ -118,5 +118,7 @@ def _kind(name: Name | None) -> int:
     return NO_NAME if name is None else TEXT if isinstance(name, str) else BYTES
 
 
-def _encoded(name: Name) -> bytes:
-    return name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
+def _name(kind: int, raw: bytes) -> Name | None:
+    if kind == NO_NAME:
+        return None
+    return raw.decode("utf-8", "surrogatepass") if kind == TEXT else raw
