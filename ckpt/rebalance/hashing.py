@@ -102,6 +102,19 @@ def hash_bytes(values: Sequence[bytes], seeds: U32 | int = SEED) -> U32:
     return hashed
 
 
+def mixed(values: U64) -> U64:
+    """Other numbers, one for each, every bit of which depends on every bit (the finaliser of SplitMix64)."""
+    values = values * np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(values ^ (values >> np.uint64(31)))
+
+
+def spread(values: U64) -> npt.NDArray[np.float64]:
+    """A number from 0 to below 1 for each value, evenly spread even if the values are not."""
+    return np.asarray((mixed(values) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
 def _seeded(seeds: U32 | int, count: int) -> U32:
     return np.array(np.broadcast_to(np.asarray(seeds, np.uint32), (count,)))
 

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ckpt.rebalance.hashing import Name, homes
+from ckpt.rebalance.hashing import Name, homes, mixed
 from ckpt.rebalance.importance import Importance
 from ckpt.rebalance.loads import I32, U64
 from ckpt.rebalance.table import NO_BACKUP, RoutingTable, find
@@ -83,18 +82,10 @@ def preferred(keys: U64, instances: int, count: int) -> I32:
     """Per key the first `count` instances of its own order, which never has its home."""
     chosen = np.empty((len(keys), count), np.int32)
     step = max(1, _CELLS // instances)
-    every = _mixed(np.arange(1, instances + 1, dtype=np.uint64))
+    every = mixed(np.arange(1, instances + 1, dtype=np.uint64))
     for start in range(0, len(keys), step):
         block = keys[start : start + step]
-        scores = _mixed(block[:, None] ^ every[None, :])
+        scores = mixed(block[:, None] ^ every[None, :])
         scores[np.arange(len(block)), homes(block, instances)] = np.iinfo(np.uint64).max
         chosen[start : start + step] = np.argsort(scores, axis=1, kind="stable")[:, :count]
     return chosen
-
-
-def _mixed(values: U64) -> npt.NDArray[np.uint64]:
-    """Every bit of the result depends on every bit of the value (the finaliser of SplitMix64)."""
-    mixed = values * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))

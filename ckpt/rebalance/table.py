@@ -1,7 +1,7 @@
 """A routing table: the few keys that the base hash does not place, under a version, from a batch on.
 
 F(k) is what the table says about k, else the base hash modulo `instances` (`hashing.homes`). A table is
-checked when it is made and never changes; every change makes a successor with the next version.
+checked when it is made and never changes; its successor is a table with a later version.
 
 As bytes, all numbers little endian, framed and sealed as `wire` draws it (magic `ckrt`, format 1):
 
@@ -144,7 +144,9 @@ class RoutingTable:
         if keys.ndim != 1:
             raise ConfigError(f"the keys of a table have one dimension, not {keys.ndim}")
         order = np.argsort(keys, kind="stable")
-        backups = np.empty((len(keys), 0), np.int32) if self.backups is None else self.backups
+        backups = (
+            np.empty((len(keys), 0), np.int32) if self.backups is None or not len(keys) else self.backups
+        )
         self._keep("keys", keys[order])
         self._keep("active", self._rows("active", np.asarray(self.active), (len(keys),))[order])
         self._keep("backups", self._rows("backups", np.asarray(backups), (len(keys), -1))[order])
@@ -191,31 +193,6 @@ class RoutingTable:
     def moved(self, successor: RoutingTable, keys: U64, home: I32 | None = None) -> npt.NDArray[np.int64]:
         """Which of these keys have another place under a successor; both tables use the same `home`."""
         return np.flatnonzero(self.place(keys, home) != successor.place(keys, home))
-
-    def successor(
-        self,
-        keys: U64,
-        active: I32,
-        *,
-        effective_from: int,
-        backups: I32 | None = None,
-        splits: Sequence[Split] = (),
-        instances: int | None = None,
-        names: Sequence[Name | None] | None = None,
-    ) -> RoutingTable:
-        """The table with the next version, and these entries alone."""
-        if self.version and effective_from <= self.effective_from:
-            raise ConfigError(f"a successor is effective from a batch after {self.effective_from}")
-        return RoutingTable(
-            self.instances if instances is None else instances,
-            keys,
-            active,
-            backups,
-            tuple(splits),
-            self.version + 1,
-            effective_from,
-            names,
-        )
 
     def to_bytes(self) -> bytes:
         """The table as documented at the top of this module."""

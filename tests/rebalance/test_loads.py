@@ -30,7 +30,7 @@ def _is_text(raw: bytes) -> bool:
 
 
 @given(st.lists(NAMES, unique=True, max_size=30))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_hostile_names_are_just_keys(names: list[str | bytes]) -> None:
     ones = np.ones(len(names))
     loads = Loads(names, ones, ones, np.zeros(len(names), int))
@@ -149,7 +149,7 @@ def test_a_bad_csv_file_is_one_error_with_its_line(tmp_path: Path, text: str, me
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_bytes_are_loads_or_one_clear_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
@@ -216,7 +216,7 @@ def _loads_of(interval: dict[int, tuple[int, int, int]]) -> Loads:
 
 
 @given(INTERVALS, st.integers(1, 4), st.sampled_from(["sum", "last"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_window_is_what_a_recount_of_its_last_intervals_gives(
     intervals: list[dict[int, tuple[int, int, int]]], width: int, state: Any
 ) -> None:
@@ -235,7 +235,7 @@ def test_a_window_is_what_a_recount_of_its_last_intervals_gives(
 
 
 @given(INTERVALS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_merging_adds_what_reporters_saw(parts: list[dict[int, tuple[int, int, int]]]) -> None:
     merged = merge([_loads_of(part) for part in parts])
     assert merged.total_cost == sum(row[0] for part in parts for row in part.values()) + 3 * len(parts)

@@ -30,7 +30,7 @@ def _check(sketch: LoadSketch, exact: Counter[int]) -> None:
 
 
 @given(BATCHES, st.integers(1, 8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_key_is_short_of_more_than_was_lost(batches: list[list[tuple[int, int]]], capacity: int) -> None:
     sketch, exact = LoadSketch(capacity), Counter[int]()
     for batch in batches:
@@ -42,7 +42,7 @@ def test_no_key_is_short_of_more_than_was_lost(batches: list[list[tuple[int, int
 
 
 @given(BATCHES, st.integers(1, 8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_merging_keeps_the_promise(batches: list[list[tuple[int, int]]], capacity: int) -> None:
     sketches, exact = [], Counter[int]()
     for place, batch in enumerate(batches):
@@ -59,7 +59,7 @@ def test_merging_keeps_the_promise(batches: list[list[tuple[int, int]]], capacit
 
 
 @given(BATCHES, st.integers(1, 8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_load_of_each_instance_is_exact(batches: list[list[tuple[int, int]]], capacity: int) -> None:
     sketch = LoadSketch(capacity)
     for place, batch in enumerate(batches):
