@@ -29,16 +29,18 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ckpt.errors import ConfigError
 from ckpt.rebalance.hashing import Name, homes
-from ckpt.rebalance.loads import I32, MAX_INSTANCES, U64
+from ckpt.rebalance.loads import F64, I32, MAX_INSTANCES, U64, Loads, sums
 from ckpt.rebalance.wire import ColumnReader, ColumnWriter
+
+I64 = npt.NDArray[np.int64]
 
 MAGIC, FORMAT = b"ckrt", 1
 MAX_ENTRIES = 1 << 24
@@ -190,9 +192,63 @@ class RoutingTable:
             placed[at >= 0] = first_parts[at[at >= 0]]
         return placed
 
-    def moved(self, successor: RoutingTable, keys: U64, home: I32 | None = None) -> npt.NDArray[np.int64]:
+    def moved(self, successor: RoutingTable, keys: U64, home: I32 | None = None) -> I64:
         """Which of these keys have another place under a successor; both tables use the same `home`."""
         return np.flatnonzero(self.place(keys, home) != successor.place(keys, home))
+
+    def shares(self, loads: Loads) -> tuple[I64, I32, F64]:
+        """Who has how much of which key: (position in the loads, instance, share), split keys part by part.
+
+        A key that is not split is wholly where the loads say that it is.
+        """
+        at = find(self.split_keys, loads.keys) if self.splits else np.full(len(loads), -1, np.int64)
+        whole = np.flatnonzero(at < 0)
+        keys, instances, shares = [whole], [loads.instance[whole]], [np.ones(len(whole))]
+        for position in np.flatnonzero(at >= 0).tolist():
+            split = self.splits[int(at[position])]
+            keys.append(np.full(len(split.instances), position, np.int64))
+            instances.append(np.array(split.instances, np.int32))
+            shares.append(np.array(split.shares))
+        return np.concatenate(keys), np.concatenate(instances), np.concatenate(shares)
+
+    def instance_loads(self, loads: Loads) -> F64:
+        """The load of each instance while this table is in force, with the rest."""
+        keys, instances, shares = self.shares(loads)
+        rest = np.empty(0) if loads.rest is None else loads.rest
+        total = sums(instances, loads.cost[keys] * shares, max(self.instances, len(rest)))
+        total[: len(rest)] += rest
+        if total[self.instances :].any():
+            raise ConfigError(f"there is load on instance {len(total) - 1}; the table has {self.instances}")
+        return total[: self.instances]
+
+    def adopting(self, successor: RoutingTable, keys: U64) -> RoutingTable:
+        """The successor for these keys, this table for all others; both are for the same instances."""
+        if self.instances != successor.instances:
+            raise ConfigError("tables for different numbers of instances have no keys in common")
+        chosen = np.sort(keys)
+        ours, theirs = find(chosen, self.keys) < 0, find(chosen, successor.keys) >= 0
+        width = max(self.backup_columns.shape[1], successor.backup_columns.shape[1])
+        names = None
+        if self.names is not None or successor.names is not None:
+            said = (self.names or [None] * len(self.keys), successor.names or [None] * len(successor.keys))
+            names = [
+                name
+                for column, kept in zip(said, (ours, theirs), strict=True)
+                for name, keep in zip(column, kept.tolist(), strict=True)
+                if keep
+            ]
+        splits = [split for split, at in _found(self.splits, chosen) if at < 0]
+        splits += [split for split, at in _found(successor.splits, chosen) if at >= 0]
+        return replace(
+            successor,
+            keys=np.concatenate([self.keys[ours], successor.keys[theirs]]),
+            active=np.concatenate([self.active[ours], successor.active[theirs]]),
+            backups=np.concatenate(
+                [padded(self.backup_columns[ours], width), padded(successor.backup_columns[theirs], width)]
+            ),
+            splits=tuple(splits),
+            names=names,
+        )
 
     def to_bytes(self) -> bytes:
         """The table as documented at the top of this module."""
@@ -273,7 +329,17 @@ class RoutingTable:
             raise ConfigError("an entry names one instance twice among its active and its backups")
 
 
-def find(ascending: U64, keys: U64) -> npt.NDArray[np.int64]:
+def padded(backups: I32, width: int) -> I32:
+    """Rows of backups as wide as this."""
+    return np.pad(backups, ((0, 0), (0, width - backups.shape[1])), constant_values=NO_BACKUP)
+
+
+def _found(splits: tuple[Split, ...], keys: U64) -> Iterator[tuple[Split, int]]:
+    """Each split, with where its key stands among ascending ones."""
+    return zip(splits, find(keys, np.array([split.key for split in splits], np.uint64)).tolist(), strict=True)
+
+
+def find(ascending: U64, keys: U64) -> I64:
     """Where each key stands among ascending ones, -1 for those that are not there."""
     if not len(ascending):
         return np.full(len(keys), -1, np.int64)

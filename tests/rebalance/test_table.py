@@ -14,6 +14,7 @@ from xxhash import xxh3_64_digest
 
 from ckpt.errors import ConfigError, CorruptRecordError
 from ckpt.rebalance.hashing import homes
+from ckpt.rebalance.loads import Loads
 from ckpt.rebalance.table import NO_BACKUP, RoutingTable, Side, Split
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "table.hex"
@@ -90,6 +91,36 @@ def test_the_keys_that_a_version_moves_are_those_of_a_recount(
     asked = np.array(keys, np.uint64)
     places = [(old.place(asked[at : at + 1])[0], new.place(asked[at : at + 1])[0]) for at in range(len(keys))]
     assert old.moved(new, asked).tolist() == [at for at, (here, there) in enumerate(places) if here != there]
+
+
+@given(tables(), tables(), st.sets(KEYS, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_some_keys_may_follow_a_successor_and_the_others_stay(
+    old: RoutingTable, new: RoutingTable, keys: set[int]
+) -> None:
+    if old.instances != new.instances:
+        with pytest.raises(ConfigError, match="different numbers"):
+            old.adopting(new, np.array([*keys], np.uint64))
+        return
+
+    def said(table: RoutingTable) -> dict[int, Any]:
+        names = table.names or [None] * len(table.keys)
+        backups = [[b for b in row if b != NO_BACKUP] for row in table.backup_columns.tolist()]
+        entries = zip(table.active.tolist(), backups, names, strict=True)
+        return dict(zip(table.keys.tolist(), entries, strict=True)) | {s.key: s for s in table.splits}
+
+    adopted = old.adopting(new, np.array([*keys], np.uint64))
+    expected = {key: what for key, what in said(old).items() if key not in keys}
+    assert said(adopted) == expected | {key: what for key, what in said(new).items() if key in keys}
+    assert adopted.version == new.version
+
+
+def test_the_load_of_a_split_key_is_shared() -> None:
+    table = RoutingTable(3, splits=(Split(7, (1, 2), (0.75, 0.25)),))
+    loads = Loads([7, 3], [8, 1], [0, 0], [1, 0], rest=[1, 0, 5])
+    assert table.instance_loads(loads).tolist() == [2, 6, 7]
+    with pytest.raises(ConfigError, match="instance 2; the table has 2"):
+        RoutingTable(2).instance_loads(loads)
 
 
 def test_the_bytes_of_a_table_cannot_drift() -> None:
