@@ -52,8 +52,9 @@ format: $(READY)  ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## compare the backends and the SafeKeeper with their peers (ARGS=--quick takes a minute)
-	@$(BIN)/ckpt bench compare $(ARGS)
+bench: $(READY)  ## time what one call costs, beside its nearest peer and beside the last run
+	@$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-autosave \
+		--benchmark-compare --benchmark-storage=build/benchmarks $(ARGS)
 
 # The jars are in the package only while a wheel is built: a checkout compiles what it needs. There are two: one
 # with the compiled half of the log for machines like this one, and one for all others.

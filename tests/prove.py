@@ -38,7 +38,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "sidecar": ("sidecar/*", "transfer/*", "testing/*"),
     "suites": ("spark/test_suites*",),
     "spark": ("spark/*", "bench/test_spark_bench*"),
-    "bench": ("bench/*",),
+    "bench": ("bench/*", "benchmarks/*"),
+    "rebalance": ("rebalance/*",),
     "rest": ("*",),
 }
 """The parts, and the tests of each by patterns of paths; a test belongs to the first part that matches."""
