@@ -52,9 +52,11 @@ format: $(READY)  ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## time what one call costs, beside its nearest peer and beside the last run
-	@$(BIN)/python -m pytest tests/benchmarks --benchmark-enable --benchmark-only --benchmark-autosave \
-		--benchmark-compare --benchmark-storage=build/benchmarks $(ARGS)
+bench: $(READY)  ## time what one call costs, beside its nearest peer and the runs before (ARGS="-k put" narrows it down)
+	@$(BIN)/python -m pytest tests/benchmarks -q --benchmark-enable --benchmark-only \
+		--benchmark-autosave --benchmark-compare --benchmark-storage=build/benchmarks \
+		--benchmark-max-time=0.5 --benchmark-min-rounds=10 --benchmark-warmup=on --benchmark-warmup-iterations=20 \
+		--benchmark-name=short --benchmark-columns=min,median,iqr,rounds $(ARGS)
 
 # The jars are in the package only while a wheel is built: a checkout compiles what it needs. There are two: one
 # with the compiled half of the log for machines like this one, and one for all others.

@@ -85,7 +85,7 @@ def report(found: Sequence[Change], runs: Sequence[Run]) -> list[str]:
 def _line(change: Change, width: int) -> str:
     ratio = change.now.middle / change.before.middle
     before, now = _shown(change.before), _shown(change.now)
-    return f"  {change.name:<{width}}  {before:>28} -> {now:<28} {ratio:6.2f}  {change.mark}".rstrip()
+    return f"  {change.name:<{width}}  {before:>31} -> {now:<31} {ratio:6.2f}  {change.mark}".rstrip()
 
 
 def _spread(shares: Sequence[Share]) -> Share:

@@ -114,4 +114,4 @@ def test_a_run_is_compared_with_those_before(tmp_path: Path) -> None:
     again = bench()
     assert "runs before: 1, the last one of 20" in again
     assert "of 1 benchmarks " in again
-    assert again.count("decode[msgspec-counter]") == 2, "in its table, and beside the run before"
+    assert again.count("decode[msgspec-counter] ") == 2, "in its table, and beside the run before"
