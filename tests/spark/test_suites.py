@@ -1,4 +1,4 @@
-"""Spark's own suites of the state store hold on the ckpt provider; `make spark-suites` runs many more."""
+"""Spark's own suites hold on the ckpt provider: in the gate the quick ones of the store, in the proof all."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import PROVING
+
 _RUN = Path(__file__).parent / "suites" / "run.py"
 _MISSING = 3
 _SHOWN_LINES = 60
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_sparks_own_suites_of_the_state_store(tmp_path: Path) -> None:
+@pytest.mark.budget(60)
+@pytest.mark.timeout(7200)
+def test_sparks_own_suites(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     done = subprocess.run(
-        [sys.executable, str(_RUN), "--quick", "--report", str(report)],
+        [sys.executable, str(_RUN), "--report", str(report), *([] if PROVING else ["--quick"])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -46,6 +46,8 @@ _NAMES_THEIRS_DOTTED = re.compile(re.escape(_THEIRS.replace(b"/", b".")) + rb"(?
 _REMAPPED = ("sql/streaming/", "sql/execution/streaming/", "sql/execution/datasources/v2/state/")
 _LEAST_JAVA = 17
 _MISSING = 3
+_QUICK_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A JVM that lives for a minute compiles more than it gains."""
 _OPENED = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
@@ -60,8 +62,6 @@ class Suite:
 
     name: str
     extends: str | None
-    quick: bool
-    settings: Mapping[str, str]
     excluded: Mapping[str, str]
     """Patterns of whole names of tests, and the reason of each."""
 
@@ -81,15 +81,17 @@ class Result:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build, run, print the table; the exit code."""
     given = _parser().parse_args(arguments)
-    suites = [
-        suite for suite in known_suites() if (not given.quick or suite.quick) and _wanted(suite, given.suite)
-    ]
+    known = known_suites(quick=given.quick)
+    suites = [suite for suite in known if _wanted(suite, given.suite)]
     if not suites:
-        print(f"no suite is called that; known are: {', '.join(s.name for s in known_suites())}")
+        print(f"no suite is called that; known are: {', '.join(suite.name for suite in known)}")
         return 2
+    options = _QUICK_JAVA_OPTIONS if given.quick else ()
     try:
         with _work_folder(given.keep) as work:
-            results = run(suites, work, tests=given.test, checkpoint_format=given.format)
+            results = run(
+                suites, work, tests=given.test, checkpoint_format=given.format, java_options=options
+            )
     except CkptError as error:
         print(error)
         return _MISSING if isinstance(error, tools.MissingToolError) else 2
@@ -106,24 +108,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if unknown or any(result.failed for result in results.values()) else 0
 
 
-def known_suites() -> list[Suite]:
-    """What `suites.toml` lists, in its order."""
+def known_suites(*, quick: bool) -> list[Suite]:
+    """What `suites.toml` lists, in its order; `quick`: only the suites and the tests that the gate runs."""
     listed = tomllib.loads((_HERE / "suites.toml").read_text(encoding="utf-8"))
-    everywhere = listed.pop("everywhere")
+    everywhere, only_in_full = listed.pop("everywhere")["excluded"], listed.pop("only-in-full")["excluded"]
     return [
         Suite(
             name,
             table.get("extends"),
-            table.get("quick", False),
-            table.get("settings", {}),
-            {**table.get("excluded", {}), **everywhere["excluded"]},
+            {**table.get("excluded", {}), **everywhere, **(only_in_full if quick else {})},
         )
         for name, table in listed.items()
+        if not quick or table.get("quick", False)
     ]
 
 
 def run(
-    suites: Sequence[Suite], work: Path, *, tests: str | None = None, checkpoint_format: int = 1
+    suites: Sequence[Suite],
+    work: Path,
+    *,
+    tests: str | None = None,
+    checkpoint_format: int = 1,
+    java_options: Sequence[str] = (),
 ) -> dict[str, Result]:
     """Run suites one after the other in one JVM; what became of each."""
     class_path = build(suites)
@@ -144,6 +150,9 @@ def run(
         "spark.sql.extensions": "ckpt.spark.CkptExtensions",
         "spark.sql.streaming.stateStore.providerClass": "ckpt.spark.CkptStateStoreProvider",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(checkpoint_format),
+        # StateStore.stop waits for maintenance that may wait for its lock: for five minutes without these.
+        "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "5s",
+        "spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout": "5s",
         "spark.sql.streaming.stateStore.ckpt.address": f"log://{work}/log",
         "spark.sql.streaming.stateStore.ckpt.python": sys.executable,
     }
@@ -152,6 +161,7 @@ def run(
         tools.java("Spark", _LEAST_JAVA),
         "-Xmx2g",
         "-Xss4m",
+        *java_options,
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED),
         *(f"-D{name}={value}" for name, value in settings.items()),
         "-cp",
@@ -370,7 +380,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("suite", nargs="*", help="suites whose name contains this; all if none is given")
-    parser.add_argument("--quick", action="store_true", help="only those that CI runs")
+    parser.add_argument("--quick", action="store_true", help="only those that the gate runs")
     parser.add_argument("--test", help="only tests whose name contains this")
     parser.add_argument("--format", type=int, choices=(1, 2), default=1, help="Spark's checkpoint format (1)")
     parser.add_argument("--report", help="write what became of each test to this file, as JSON")
