@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from ckpt.cli import main
-from ckpt_bench.spark.contestants import CONTESTANTS
+from ckpt_bench.spark.contestants import CONTESTANTS, OURS
 from ckpt_bench.spark.present import report, sections
+from tests.effort import sample
+from tests.spark.small import JAVA_OPTIONS
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
@@ -36,33 +38,54 @@ def batches_of(**took_ms: list[int]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
+TINY = ("--partitions", "2", "--rows", "100", "--keys", "200", "--batches", "1", "--warmup", "1")
+OTHERS = [name for name in CONTESTANTS if name != OURS]
+PARTS = {
+    "restart": ["--restart-keys", "200"],
+    "growth": ["--size", "100", "--size", "1000"],
+    "memory": [],
+    "files": [],
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the JVMs that a benchmark starts."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
+
+
+@pytest.mark.budget(40)
 @pytest.mark.timeout(1800)
 def test_batches_of_all_in_turn(tmp_path: Path) -> None:
     plot = tmp_path / "spark.html"
-    found = json.loads(bench("batches", "--json", "--plot", str(plot)))["batches"]
-    assert list(found["providers"]) == list(CONTESTANTS)
+    compared = [OURS, *sample(OTHERS, 2, "contestants")]
+    chosen = [word for name in compared for word in ("--provider", name)]
+    found = json.loads(bench("batches", *TINY, *chosen, "--json", "--plot", str(plot)))["batches"]
+    assert list(found["providers"]) == compared
     for name, batches in found["providers"].items():
         assert len(batches) == found["batches"]
         assert all(batch["took_ms"] > 0 and batch["cpu_ms"] > 0 for batch in batches)
         if CONTESTANTS[name].stateful:
             assert 0 < batches[-1]["keys"] <= found["keys"]
             assert all(batch["commit_ms"] >= 0 and batch["files"] > 0 for batch in batches)
-    same = {tuple(b["keys"] for b in found["providers"][n]) for n in ("ckpt", "default", "rocksdb")}
+    stateful = [name for name in compared if CONTESTANTS[name].stateful]
+    same = {tuple(b["keys"] for b in found["providers"][name]) for name in stateful}
     assert len(same) == 1, "all stateful queries saw the same rows"
-    assert all(name in plot.read_text() for name in CONTESTANTS)
+    assert all(name in plot.read_text() for name in compared)
 
 
-@pytest.mark.slow
+@pytest.mark.budget(40)
 @pytest.mark.timeout(1800)
-def test_the_other_parts_as_tables_and_charts(tmp_path: Path) -> None:
-    printed = bench("restart", "growth", "memory", "--provider", "ckpt", "--svg", str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["growth.svg", "memory.svg", "restart.svg"]
-    for title in ("Restart after kill -9.", "Growth.", "Memory."):
-        assert title in printed
+@pytest.mark.parametrize("part", sample(list(PARTS), 1, "parts"))
+def test_another_part_as_table_and_chart(tmp_path: Path, part: str) -> None:
+    printed = bench(part, *TINY, *PARTS[part], "--provider", OURS, "--svg", str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [f"{part}.svg"]
+    title = {"restart": "Restart after kill -9."}.get(part, f"{part.capitalize()}.")
+    assert title in printed
     rows = [line.split() for line in printed.splitlines() if line.startswith("ckpt ")]
-    assert len(rows) == 1 + 2 + 1
-    assert [row[1] for row in rows[1:3]] == ["1,000", "10,000"]
+    assert len(rows) == {"growth": 2, "files": 2}.get(part, 1)
+    if part == "growth":
+        assert [row[1] for row in rows] == ["100", "1,000"]
 
 
 def test_ratios_are_of_pairs_and_the_quartiles_are_theirs() -> None:

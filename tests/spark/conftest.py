@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -13,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ckpt.spark
+from tests.spark.small import SETTINGS
+from tests.spark.streams import Stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql import SparkSession
 
 SHUFFLE_PARTITIONS = 3
 STATE_STORE = "spark.sql.streaming.stateStore"
@@ -36,14 +35,10 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
     builder = (
         sql.SparkSession.builder.master("local[2]")
         .appName("ckpt")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
+        .config(map=dict(SETTINGS))
         .config("spark.sql.shuffle.partitions", str(SHUFFLE_PARTITIONS))
-        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
-        .config("spark.driver.memory", "1g")
     )
     with pytest.MonkeyPatch.context() as patch:
         # Without it, workers are whatever `python3` of the PATH is.
@@ -54,47 +49,6 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()
-
-
-class Stream:
-    """A folder of JSON files, each of them one batch, and a query over it that can be stopped and resumed."""
-
-    def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
-        self._spark = spark
-        self._schema = schema
-        self.folder = folder
-        self.checkpoint = str(folder.with_name(f"{folder.name}-checkpoint"))
-        self.batches: list[list[Row]] = []
-        """What each batch has put out, in order; a batch that was run again is there again."""
-        folder.mkdir()
-
-    def feed(self, rows: list[dict[str, Any]]) -> None:
-        """Add one file, whole at once."""
-        number = len(list(self.folder.iterdir()))
-        hidden = self.folder / "_new"
-        hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        os.utime(hidden, (number, number))  # Spark takes files in the order of their times
-        os.rename(hidden, self.folder / f"{number:05}.json")
-
-    def rows(self) -> DataFrame:
-        """Everything that was fed, as a batch."""
-        return self._spark.read.schema(self._schema).json(str(self.folder))
-
-    def stream(self) -> DataFrame:
-        """What is fed, as a stream of one file a batch."""
-        reader = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", 1)
-        return reader.json(str(self.folder))
-
-    def run(self, query: DataFrame, mode: str) -> StreamingQuery:
-        """Start the query, or go on with it, until everything that was fed is processed."""
-
-        def collect(batch: DataFrame, _: int) -> None:
-            self.batches.append(batch.collect())
-
-        writer = query.writeStream.outputMode(mode).foreachBatch(collect)
-        started = writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
-        started.awaitTermination()
-        return started
 
 
 @pytest.fixture

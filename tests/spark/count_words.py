@@ -45,13 +45,7 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE")
     given = parser.parse_args()
     folder = given.folder
-    builder = (
-        SparkSession.builder.master(given.master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "4")
-    )
+    builder = SparkSession.builder.master(given.master).config("spark.sql.shuffle.partitions", "4")
     for name, _, value in (pair.partition("=") for pair in given.conf):
         builder.config(name, value)
     # The workers of the cluster are on this host, and share a log if their executors share a runtime folder.

@@ -1,8 +1,11 @@
-"""A driver to be killed: queries of every stateful operator, several at once, until all rows are processed.
+"""A driver to be killed: queries of several stateful operators, side by side, until all rows are processed.
 
-`python -m tests.spark.every_operator FOLDER ADDRESS FIRST` reads FOLDER/rows and FOLDER/right and writes what
-each batch puts out to FOLDER/out/OPERATOR/BATCH, again and whole if the batch is run again. It begins with
-operator number FIRST, and says on standard output which batch of which operator it begins and has ended.
+`python -m tests.spark.every_operator FOLDER ADDRESS BATCH OPERATOR…` reads FOLDER/rows and FOLDER/right and
+writes what each batch puts out to FOLDER/out/OPERATOR/BATCH, again and whole if the batch is run again. It
+says on standard output which batch of which operator it begins and has ended.
+
+Number BATCH the queries begin together, and when they have ended it they wait to be killed. With `end` for
+BATCH they come to their end; then FOLDER/expected/OPERATOR gets what a batch makes of all rows.
 """
 
 from __future__ import annotations
@@ -10,40 +13,57 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import ckpt.spark
 from tests.spark.operators import OPERATORS, SCHEMA, Operator
+from tests.spark.small import SETTINGS
 
-AT_ONCE = 6
+
+class Killed:
+    """The batch in which the queries meet and wait to be killed."""
+
+    def __init__(self, number: int, queries: int) -> None:
+        self._number, self._all_begin = number, threading.Barrier(queries)
+
+    def begins(self, number: int) -> None:
+        if number == self._number:
+            self._all_begin.wait()
+
+    def ended(self, number: int) -> None:
+        if number == self._number:
+            threading.Event().wait()
 
 
-def main(folder: str, address: str, first: str) -> None:
+def main(folder: str, address: str, batch: str, *names: str) -> None:
     builder = (
         SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.session.timeZone", "UTC")
+        .config(map=dict(SETTINGS))
         .config("spark.sql.shuffle.partitions", "2")
         # Spark refuses a checkpoint whose first offsets it was killed in the middle of writing.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
     )
     spark = ckpt.spark.configure(builder, address).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    operators = list(OPERATORS.values())
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        rotated = operators[int(first) :] + operators[: int(first)]
-        for done in [pool.submit(run, spark, folder, operator) for operator in rotated]:
+    operators = [OPERATORS[name] for name in names]
+    killed = None if batch == "end" else Killed(int(batch), len(operators))
+    with ThreadPoolExecutor(len(operators)) as pool:
+        for done in [pool.submit(run, spark, folder, operator, killed) for operator in operators]:
             done.result()
+    os.makedirs(f"{folder}/expected", exist_ok=True)
+    for operator in operators:
+        rows, right = (spark.read.schema(SCHEMA).json(f"{folder}/{name}") for name in ("rows", "right"))
+        write(f"{folder}/expected/{operator.name}", operator.expected(rows, right))
     spark.stop()
 
 
-def run(spark: SparkSession, folder: str, operator: Operator) -> None:
+def run(spark: SparkSession, folder: str, operator: Operator, killed: Killed | None) -> None:
     if operator.by_clock:
         spark = spark.newSession()
         spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
@@ -54,12 +74,12 @@ def run(spark: SparkSession, folder: str, operator: Operator) -> None:
 
     def put_out(batch: DataFrame, number: int) -> None:
         print(f"{operator.name} begins {number}", flush=True)
-        rows = batch.collect()
-        path = f"{folder}/out/{operator.name}/{number}"
-        with open(f"{path}.new", "wb") as file:
-            pickle.dump(rows, file)
-        os.rename(f"{path}.new", path)
+        if killed:
+            killed.begins(number)
+        write(f"{folder}/out/{operator.name}/{number}", batch.collect())
         print(f"{operator.name} ended {number}", flush=True)
+        if killed:
+            killed.ended(number)
 
     os.makedirs(f"{folder}/out/{operator.name}", exist_ok=True)
     query = operator.query(stream("rows"), stream("right"))
@@ -70,10 +90,17 @@ def run(spark: SparkSession, folder: str, operator: Operator) -> None:
             writer.trigger(availableNow=True).start().awaitTermination()
         except StreamingQueryException as failed:
             # On a busy machine: Spark waits ten seconds for a worker, whatever its settings are.
-            if "Python worker failed to connect back" not in str(failed):
-                raise
-        else:
-            return
+            if "Python worker failed to connect back" in str(failed):
+                continue
+            traceback.print_exc()
+            os._exit(1)  # the others would wait for this query for ever
+        return
+
+
+def write(path: str, value: Any) -> None:
+    with open(f"{path}.new", "wb") as file:
+        pickle.dump(value, file)
+    os.rename(f"{path}.new", path)
 
 
 if __name__ == "__main__":

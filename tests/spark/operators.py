@@ -18,11 +18,12 @@ from pyspark.sql import functions as fn
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from ckpt.spark.jar import built_jar
+from tests.effort import effort
 from tests.spark.processors import CLOSING_MS, LastingTally, Tally, TallyOfFrames
 
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 SCHEMA = "id long, word string, amount long, at timestamp"
-FILES, ROWS, MINUTES = 4, 40, 10
+FILES, ROWS, MINUTES = effort(2, 4), 40, 10
 
 
 def moment(minutes: float) -> str:
@@ -246,3 +247,25 @@ OPERATORS = {
         ),
     )
 }
+
+FAMILIES = {
+    "aggregation": [
+        "aggregation-update",
+        "aggregation-complete",
+        "aggregation-append",
+        "chained-aggregations",
+    ],
+    "session windows": ["session-windows"],
+    "deduplication": ["drop-duplicates", "drop-duplicates-within-watermark"],
+    "limit": ["limit"],
+    "join": ["join-inner", "join-leftOuter", "join-fullOuter", "join-leftSemi"],
+    "groups with state": ["apply-in-pandas-with-state", "flat-map-groups-with-state"],
+    "transform with state": [
+        "transform-with-state",
+        "transform-with-state-in-pandas",
+        "transform-with-state-and-ttl",
+        "transform-with-state-in-scala",
+    ],
+}
+"""Names of the operators that one operator of Spark carries out."""
+assert sorted(name for family in FAMILIES.values() for name in family) == sorted(OPERATORS)

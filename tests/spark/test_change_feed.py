@@ -11,13 +11,15 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
+from tests.spark.streams import Stream
+
 SCHEMA = "word string, at timestamp"
 
 
-@pytest.fixture
-def counted(stream_of: Any) -> Any:
+@pytest.fixture(scope="module")
+def counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stream:
     """Three batches of words: one counted again, one new, and none for the first of them."""
-    stream = stream_of("in", SCHEMA)
+    stream = Stream(spark, tmp_path_factory.mktemp("counted") / "in", SCHEMA)
     for batch in ("be or", "be not", "to"):
         stream.feed([{"word": word, "at": "2020-01-01T00:00:00Z"} for word in batch.split()])
         stream.run(stream.stream().groupBy("word").count(), "update")
@@ -29,7 +31,7 @@ def changes(spark: SparkSession, checkpoint: str, first: int, last: int) -> Any:
     return reader.option("changeStartBatchId", first).option("changeEndBatchId", last).load(checkpoint)
 
 
-def test_the_change_feed_has_what_each_batch_changed(spark: SparkSession, counted: Any) -> None:
+def test_the_change_feed_has_what_each_batch_changed(spark: SparkSession, counted: Stream) -> None:
     rows = changes(spark, counted.checkpoint, 0, 2).selectExpr(
         "batch_id", "change_type", "key.word", "value.count"
     )
@@ -42,7 +44,7 @@ def test_the_change_feed_has_what_each_batch_changed(spark: SparkSession, counte
     ]
 
 
-def test_the_change_feed_may_begin_anywhere(spark: SparkSession, counted: Any) -> None:
+def test_the_change_feed_may_begin_anywhere(spark: SparkSession, counted: Stream) -> None:
     rows = changes(spark, counted.checkpoint, 1, 1).selectExpr("key.word", "value.count").collect()
     assert sorted(map(tuple, rows)) == [("be", 2), ("not", 1)]
 
@@ -60,7 +62,7 @@ def test_the_change_feed_has_what_the_watermark_deleted(spark: SparkSession, str
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
-def test_state_can_be_replayed_from_any_batch(spark: SparkSession, counted: Any, first: int) -> None:
+def test_state_can_be_replayed_from_any_batch(spark: SparkSession, counted: Stream, first: int) -> None:
     whole = spark.read.format("statestore").load(counted.checkpoint)
     for partition in range(3):
         reader = spark.read.format("statestore").option("snapshotStartBatchId", first)

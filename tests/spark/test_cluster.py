@@ -20,10 +20,15 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 import pyspark
 
 import ckpt
+from tests.effort import PROVING, effort, sample
+from tests.spark.small import ARGUMENTS, JAVA_OPTIONS
+from tests.spark.streams import add_file
 
 DRIVER = Path(__file__).with_name("count_words.py")
 HOSTS = ("127.0.0.1", "127.0.0.2")
-FILES = 6
+FILES = effort(4, 6)
+KILLS = {1: 1, 3: 1, 4: 2} if PROVING else {1: 1, 2: 2}
+"""How many executors are killed in which batch."""
 
 
 class Cluster:
@@ -46,6 +51,7 @@ class Cluster:
             **os.environ,
             "SPARK_HOME": str(spark),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
             "SPARK_NO_DAEMONIZE": "1",
         }
         if runtime is not None:
@@ -115,9 +121,8 @@ class Job:
         for name in ("in", "out", "again"):
             (folder / name).mkdir()
         for file in range(FILES):
-            rows = "".join(f"{json.dumps({'word': word})}\n" for word in words_of(file))
-            (folder / "in" / f"{file:03}.json").write_text(rows)
-        options = ["--master", cluster.url, "--conf", "spark.executor.memory=512m"]
+            add_file(folder / "in", [{"word": word} for word in words_of(file)])
+        options = [*ARGUMENTS, "--master", cluster.url, "--conf", "spark.executor.memory=512m"]
         with open(folder / "driver.log", "w") as log:
             self._driver = subprocess.Popen(
                 [sys.executable, str(DRIVER), str(folder), address, *options, *arguments],
@@ -159,11 +164,10 @@ def wait_for_commit(address: str, version: int) -> None:
             pass
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [True, False], ids=["one sidecar", "a sidecar each"])
-def test_killed_executors(cluster: Cluster, tmp_path: Path, shared: bool) -> None:
-    if shared:
+@pytest.mark.budget(45)
+@pytest.mark.parametrize("sidecars", sample(["one", "each"], 1, "sidecars"))
+def test_killed_executors(cluster: Cluster, tmp_path: Path, sidecars: str) -> None:
+    if sidecars == "one":
         address, runtime = f"log://{tmp_path}/state", tmp_path / "run"
         runtime.mkdir(mode=0o700)
         job = Job(tmp_path, address, cluster, "--conf", f"spark.executorEnv.XDG_RUNTIME_DIR={runtime}")
@@ -174,17 +178,17 @@ def test_killed_executors(cluster: Cluster, tmp_path: Path, shared: bool) -> Non
     killed = []
     for line in job.lines():
         word, number = line.split()
-        if word == "begins" and int(number) in (1, 3, 4):
+        if word == "begins" and int(number) in KILLS:
             wait_for_commit(address, int(number) + 1)
-            victims = cluster.executors()[: 2 if number == "4" else 1]
+            victims = cluster.executors()[: KILLS[int(number)]]
             for victim in victims:
                 os.kill(victim, signal.SIGKILL)
             killed += victims
-    assert len(killed) >= 3
+    assert len(killed) >= len(KILLS)
     assert job.newest() == ALL
 
 
-@pytest.mark.slow
+@pytest.mark.budget(30)
 def test_tasks_that_run_twice(cluster: Cluster, tmp_path: Path) -> None:
     """Both attempts commit; the one that Spark has killed is never seen again."""
     speculation = {

@@ -18,6 +18,7 @@ from ckpt.cli.demo_results import SparkPlot
 from ckpt.errors import ConfigError
 from ckpt.spark.demo import DemoError, Outcome, Settings, Step
 from ckpt.spark.demo.messages import Done
+from tests.spark.small import JAVA_OPTIONS
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
@@ -60,9 +61,9 @@ def ends_with(monkeypatch: pytest.MonkeyPatch) -> Any:
     return put
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-def test_killed_in_the_middle_of_a_batch_and_exact(tmp_path: Path) -> None:
+@pytest.mark.budget(45)
+def test_killed_in_the_middle_of_a_batch_and_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
     address = f"log://{tmp_path}/log"
     done = demo("--events", "10000", "--batches", "4", "--partitions", "6", "--address", address, "--json")
     shown = msgspec.json.decode(done.stdout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,11 +21,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from ckpt.dev import Server
+from tests.effort import effort, sample
+from tests.spark.small import ARGUMENTS
+from tests.spark.streams import add_file
 
 DRIVER = Path(__file__).with_name("count_words.py")
 SETTINGS = "spark.sql.streaming.stateStore.ckpt"
 ADDRESS = f"{SETTINGS}.address"
-FILES = 7
+FILES = effort(6, 7)
+KILLS = ("begins 1", "begins 3", "ended 4")
+ON_DISK = (f"{SETTINGS}.memory=0", f"{SETTINGS}.recovery=lazy")
 
 
 def words_of(file: int) -> list[str]:
@@ -36,7 +40,7 @@ def words_of(file: int) -> list[str]:
 def run_driver(folder: Path, address: str, *settings: str, kill_after: str | None) -> bool:
     """Run the driver; kill it with its JVM at the line; whether it came to its end."""
     driver = subprocess.Popen(
-        [sys.executable, str(DRIVER), str(folder), address, *(f"--conf={pair}" for pair in settings)],
+        [sys.executable, DRIVER, folder, address, *ARGUMENTS, *(f"--conf={pair}" for pair in settings)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -58,8 +62,7 @@ def words(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
     for file in range(FILES):
-        rows = "".join(f"{json.dumps({'word': word})}\n" for word in words_of(file))
-        (tmp_path / "in" / f"{file:03}.json").write_text(rows)
+        add_file(tmp_path / "in", [{"word": word} for word in words_of(file)])
     return tmp_path
 
 
@@ -70,32 +73,23 @@ def check_counts(words: Path) -> None:
     assert newest == Counter(word for file in range(FILES) for word in words_of(file))
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-def test_a_driver_that_is_killed_goes_on_where_it_was(words: Path) -> None:
-    address = f"log://{words}/log"
-    for line in ("begins 1", "begins 3", "ended 4"):
-        assert not run_driver(words, address, kill_after=line)
-    assert run_driver(words, address, kill_after=None)
-    check_counts(words)
-
-
-@pytest.mark.crash
-@pytest.mark.slow
-def test_state_on_disk_is_not_recovered_from(words: Path) -> None:
-    """A process that is killed leaves what it has spilled; the next reads the backend and removes it."""
+@pytest.mark.budget(30)
+@pytest.mark.parametrize("state", sample(["in memory", "on disk"], 1, "state"))
+def test_a_driver_that_is_killed_goes_on_where_it_was(words: Path, state: str) -> None:
+    """What it has spilled to disk is not recovered from: the next driver reads the backend and removes it."""
+    on_disk = state == "on disk"
     (words / "local").mkdir()
-    on_disk = [f"{SETTINGS}.memory=0", f"spark.local.dir={words}/local"]
+    options = [f"spark.local.dir={words}/local", *(ON_DISK if on_disk else ())]
     address = f"log://{words}/log"
-    assert not run_driver(words, address, *on_disk, kill_after="begins 3")
-    (left,) = (words / "local").glob("ckpt-spill-*/*-*")
-    assert (left / "CURRENT").exists()
-    assert run_driver(words, address, *on_disk, f"{SETTINGS}.recovery=lazy", kill_after=None)
+    for line in sample(KILLS, 1, "kills"):
+        assert not run_driver(words, address, *options, kill_after=line)
+        spilled = list((words / "local").glob("ckpt-spill-*/*-*/CURRENT"))
+        assert bool(spilled) == on_disk
+    assert run_driver(words, address, *options, kill_after=None)
     assert not list((words / "local").glob("ckpt-spill-*/*-*"))
     check_counts(words)
 
 
-@pytest.mark.crash
 def test_a_killed_sidecar_is_started_again(sidecars: Any, stream_of: Any) -> None:
     stream = stream_of("in", "word string")
     killed: list[set[int]] = []
@@ -127,17 +121,6 @@ def count_words(stream: Any, *files: int) -> dict[str, int]:
     return {row["word"]: row["count"] for batch in stream.batches for row in batch}
 
 
-def test_a_checkpoint_that_was_moved_finds_its_state(stream_of: Any, tmp_path: Path) -> None:
-    stream = stream_of("in", "word string")
-    count_words(stream, 0, 1)
-    elsewhere = tmp_path / "another" / "place"
-    elsewhere.parent.mkdir()
-    shutil.move(stream.checkpoint, elsewhere)
-    stream.checkpoint = str(elsewhere)
-    assert count_words(stream, 2) == Counter(word for file in range(3) for word in words_of(file))
-
-
-@pytest.mark.crash
 def test_a_killed_server_loses_nothing(
     spark: SparkSession, stream_of: Any, private_server: Callable[..., Server]
 ) -> None:

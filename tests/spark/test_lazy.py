@@ -17,6 +17,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.base import PySparkException
 from pyspark.sql import SparkSession
 
+from tests.effort import effort
+
 PREFIX = "spark.sql.streaming.stateStore.ckpt"
 KEYS = 40
 MOST_FETCHES = 16
@@ -204,7 +206,9 @@ class Run:
 
 
 @pytest.mark.parametrize("memory", ["off", "0"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=effort(8, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(script=steps)
 def test_a_lazy_store_is_like_a_dictionary(
     memory: str,

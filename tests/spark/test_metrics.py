@@ -36,7 +36,6 @@ def test_a_batch_says_what_its_commits_took(stream_of: Any) -> None:
     assert reported["ckptOpenedFromMemory"] == 3
 
 
-@pytest.mark.crash
 def test_a_repeated_request_is_a_round_trip_more(provider_of: Any, sidecars: Any, tmp_path: Path) -> None:
     own = {"address": f"log://{tmp_path}/log"}
     others = set(sidecars())

@@ -17,31 +17,49 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 
 from pyspark.sql import Row
 
-from tests.spark.operators import FILES, LAST, OPERATORS, SCHEMA, is_right, rows_of
+from tests.effort import PROVING, sample
+from tests.spark.operators import FAMILIES, FILES, LAST, OPERATORS, is_right, rows_of
+from tests.spark.streams import add_file
 
 ROOT = Path(__file__).parents[2]
-KILLS = (("begins", 14), ("ended", 14), ("begins", 16))
-"""After how many such lines a driver is killed: while some queries commit, and some are about to."""
+KILLS = ((1, 0), (2, 4), (3, 1)) if PROVING else ((1, 1),)
+"""In which batch a driver is killed, and when so many of its queries have ended it: the others commit."""
+NAMES = list(OPERATORS)
+GROUPS = (
+    [NAMES[::2], NAMES[1::2]]
+    if PROVING
+    else [[name for family in FAMILIES.values() for name in sample(family, 1, family)]]
+)
+"""Operators whose queries run side by side: in the gate one of each family."""
 
 
-def run_driver(folder: Path, first: int, kill: tuple[str, int] | None) -> list[str]:
-    """Run the driver and kill it with its JVM after the line, or let it end; what it said."""
-    address = f"log://{folder}/log"
+def run_driver(folder: Path, operators: list[str], kill: tuple[int, int] | None) -> list[str]:
+    """Run the driver and kill it with its JVM, or let it come to its end; what it said."""
+    batch = "end" if kill is None else str(kill[0])
     said: list[str] = []
     with open(folder / "errors", "wb") as errors:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.every_operator", str(folder), address, str(first)],
+            [
+                sys.executable,
+                "-m",
+                "tests.spark.every_operator",
+                folder,
+                f"log://{folder}/log",
+                batch,
+                *operators,
+            ],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
             start_new_session=True,
             cwd=ROOT,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
     assert driver.stdout is not None
     with driver, driver.stdout:
         for line in driver.stdout:
             said.append(line.strip())
-            if kill is not None and sum(1 for each in said if kill[0] in each) == kill[1]:
+            if kill is not None and is_moment(kill, said, len(operators)):
                 os.killpg(driver.pid, signal.SIGKILL)
                 break
     expected = 0 if kill is None else -signal.SIGKILL
@@ -49,31 +67,42 @@ def run_driver(folder: Path, first: int, kill: tuple[str, int] | None) -> list[s
     return said
 
 
+def is_moment(kill: tuple[int, int], said: list[str], queries: int) -> bool:
+    """Whether all have begun the batch, and so many have ended it."""
+    batch, most = kill
+    begun, ended = (sum(line.endswith(f" {what} {batch}") for line in said) for what in ("begins", "ended"))
+    return begun == queries and ended >= most
+
+
+def read(path: Path) -> Any:
+    return pickle.loads(path.read_bytes())
+
+
 def put_out(folder: Path, operator: str) -> list[list[Row]]:
     """What each batch has put out, in their order."""
     batches = sorted(int(name) for name in os.listdir(folder / "out" / operator) if name.isdigit())
-    return [pickle.loads((folder / "out" / operator / str(batch)).read_bytes()) for batch in batches]
+    return [read(folder / "out" / operator / str(batch)) for batch in batches]
 
 
-@pytest.mark.crash
-@pytest.mark.slow
-@pytest.mark.timeout(1800)  # four drivers with eighteen queries: long on a busy machine
-def test_queries_that_are_killed_go_on_where_they_were(tmp_path: Path, stream_of: Any) -> None:
-    rows, right = stream_of("rows", SCHEMA), stream_of("right", SCHEMA)
+@pytest.mark.budget(60)
+@pytest.mark.timeout(1800)  # drivers with many queries: long on a busy machine
+@pytest.mark.parametrize("operators", GROUPS, ids=lambda names: f"{len(names)} operators")
+def test_queries_that_are_killed_go_on_where_they_were(tmp_path: Path, operators: list[str]) -> None:
+    rows, right = tmp_path / "rows", tmp_path / "right"
+    rows.mkdir()
+    right.mkdir()
     for file in (*map(rows_of, range(FILES)), LAST):
-        rows.feed(file)
-        right.feed([row for row in file if is_right(row)])
+        add_file(rows, file)
+        add_file(right, [row for row in file if is_right(row)])
 
-    said: list[str] = []
-    for attempt, kill in enumerate(KILLS):
-        said += run_driver(tmp_path, attempt * len(OPERATORS) // len(KILLS), kill)
+    said = [line for kill in KILLS for line in run_driver(tmp_path, operators, kill)]
     # A query that is started anew looks at its watermark only when there is data.
-    rows.feed(LAST)
-    right.feed(LAST)
-    said += run_driver(tmp_path, 0, None)
+    add_file(rows, LAST)
+    add_file(right, LAST)
+    said += run_driver(tmp_path, operators, None)
 
     begun = Counter(line for line in said if "begins" in line)
-    assert max(begun.values()) > 1  # batches that were killed were run again
-    found = {name: operator.outcome(put_out(tmp_path, name)) for name, operator in OPERATORS.items()}
-    expected = {name: operator.expected(rows.rows(), right.rows()) for name, operator in OPERATORS.items()}
-    assert found == expected
+    for batch, _ in KILLS:
+        assert all(begun[f"{name} begins {batch}"] > 1 for name in operators)  # killed, and run again
+    found = {name: OPERATORS[name].outcome(put_out(tmp_path, name)) for name in operators}
+    assert found == {name: read(tmp_path / "expected" / name) for name in operators}

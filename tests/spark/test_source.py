@@ -21,8 +21,8 @@ import ckpt
 import ckpt.spark
 from ckpt.errors import ConfigError
 from ckpt.spark.checkpoint import Checkpoint
-from tests.spark.operators import SCHEMA, rows_of
-from tests.spark.processors import Ledger
+from ckpt.spark.source import CkptDataSource
+from tests.spark.operators import OPERATORS, SCHEMA, rows_of
 
 
 def as_counter(frame: DataFrame) -> Counter[str]:
@@ -220,10 +220,8 @@ def test_variables_and_timers_of_transform_with_state(spark: SparkSession, strea
     """Nested keys, lists, and keys that are sorted by time."""
     stream = stream_of("in", SCHEMA)
     stream.feed(rows_of(0))
-    rows = stream.stream().withColumn("ms", sql.unix_millis("at")).withWatermark("at", "1 minute")
-    stream.run(
-        rows.groupBy("word").transformWithState(Ledger(), Ledger.OUTPUT, "Update", "eventTime"), "update"
-    )
+    operator = OPERATORS["transform-with-state-in-scala"]
+    stream.run(operator.query(stream.stream(), stream.stream()), operator.mode)
 
     def theirs(*columns: str, **options: str) -> Counter[str]:
         reader = spark.read.format("statestore").options(**options)
@@ -232,12 +230,12 @@ def test_variables_and_timers_of_transform_with_state(spark: SparkSession, strea
     def ours(family: str, *columns: Any) -> Counter[str]:
         return as_counter(ckpt.spark.read_state(spark, stream.checkpoint, family=family).select(*columns))
 
-    assert ours("total", "key", "value") == theirs("key", "value", stateVarName="total") != Counter()
+    assert ours("number", "key", "value") == theirs("key", "value", stateVarName="number") != Counter()
     assert ours("amounts", "key", sql.explode("value")) == theirs(
         "key", "list_element", stateVarName="amounts"
     )
-    assert ours("by_id", "key.key", "key.userKey", "value") == theirs(
-        "key", "user_map_key", "user_map_value", stateVarName="by_id"
+    assert ours("ids", "key.key", "key.userKey", "value") == theirs(
+        "key", "user_map_key", "user_map_value", stateVarName="ids"
     )
     timers = theirs("key", "expiration_timestamp_ms", readRegisteredTimers="true")
     assert ours("$eventTimers_timestampToKey", "key.key", "key.expiryTimestampMs") == timers != Counter()
@@ -255,11 +253,9 @@ def test_variables_and_timers_of_transform_with_state(spark: SparkSession, strea
         ({"address": "memory://", "checkpoint": "x", "commitId": "y"}, "a commit belongs to one namespace"),
     ],
 )
-def test_wrong_options_are_one_clear_error(
-    spark: SparkSession, options: dict[str, str], message: str
-) -> None:
-    with pytest.raises(PySparkException, match=message):
-        spark.read.format("ckpt").options(**options).load()
+def test_wrong_options_are_one_clear_error(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CkptDataSource(options).schema()
 
 
 def test_a_session_without_ckpt_is_told_what_to_do() -> None:

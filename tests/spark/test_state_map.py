@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tests.effort import effort
+
 pytestmark = pytest.mark.spark_core
 
 FAMILIES = ("default", "sorted")
@@ -186,7 +188,9 @@ class Pair:
             yield bytes(entry.key()), bytes(entry.value())
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=effort(15, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(script=steps)
 def test_a_state_map_is_like_a_copy_for_every_version(
     spark: SparkSession, script: list[tuple[Any, ...]]
@@ -210,7 +214,9 @@ after_a_restart = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=effort(15, 300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(script=after_a_restart)
 def test_what_was_loaded_is_found_changed_and_undone(
     spark: SparkSession, script: list[tuple[Any, ...]]

@@ -14,6 +14,8 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 
 import pyspark
 
+from tests.spark.small import ARGUMENTS
+
 APPLICATION = """
 import json, sys, time
 from pyspark.sql import SparkSession
@@ -66,17 +68,16 @@ with open(f"{folder}/said", "w") as file:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.budget(25)
 @pytest.mark.spark_core
 def test_configure_under_spark_submit(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "words.json").write_text('{"word": "be"}\n{"word": "or"}\n{"word": "be"}\n')
     (tmp_path / "shop.py").write_text(APPLICATION)
     home = Path(pyspark.__file__).parent
-    settings = ["spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.sql.shuffle.partitions=2"]
-    settings += ["spark.sql.extensions=org.apache.spark.sql.NoSuchExtensions", "spark.driver.memory=512m"]
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += [word for setting in settings for word in ("--conf", setting)]
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", *ARGUMENTS]
+    command += ["--conf", "spark.sql.shuffle.partitions=2"]
+    command += ["--conf", "spark.sql.extensions=org.apache.spark.sql.NoSuchExtensions"]
     done = subprocess.run(
         [*command, str(tmp_path / "shop.py"), str(tmp_path)],
         env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},

@@ -57,7 +57,6 @@ def settings(blocked: Blocked, token: str) -> Iterator[dict[str, str]]:
         blocked.free.set()
 
 
-@pytest.mark.crash
 def test_a_sidecar_that_hangs_is_replaced(provider_of: Any, sidecars: Any, tmp_path: Path) -> None:
     own = {"address": f"log://{tmp_path}/log", "timeout": "4s"}
     others = set(sidecars())

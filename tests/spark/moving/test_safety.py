@@ -24,6 +24,8 @@ from ckpt.cli import main
 from ckpt.errors import ConfigError
 from ckpt.spark import Keeper, Move
 from ckpt.spark.moving import MoveError, MoveProgress
+from tests.effort import sample
+from tests.spark.small import JAVA_OPTIONS
 
 MOVER = Path(__file__).with_name("move_and_die.py")
 ADDRESS = "spark.sql.streaming.stateStore.ckpt.address"
@@ -189,24 +191,23 @@ def test_state_that_is_not_at_the_address_is_missed(spark: SparkSession, countin
         spark.conf.set(ADDRESS, address)
 
 
-@pytest.mark.crash
-@pytest.mark.slow
+@pytest.mark.budget(30)
+@pytest.mark.parametrize("moment", sample(["first", "last"], 1, "moment"))
 def test_a_move_that_is_killed_changes_nothing(
-    spark: SparkSession, counting: Any, address: str, keepers: Any
+    spark: SparkSession, counting: Any, address: str, keepers: Any, moment: str
 ) -> None:
-    for moment in ("first", "last"):
-        mover = subprocess.run(
-            [sys.executable, str(MOVER), counting.checkpoint, address, moment],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            check=False,
-        )
-        assert mover.stdout == ""  # nor does Spark chatter
-        assert mover.returncode == -signal.SIGKILL
-        counting.run(len(counting.stream.batches))
+    mover = subprocess.run(
+        [sys.executable, MOVER, counting.checkpoint, address, moment, JAVA_OPTIONS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert mover.stdout == ""  # nor does Spark chatter
+    assert mover.returncode == -signal.SIGKILL
+    counting.run(2)
     Move(spark, counting.checkpoint, Keeper.CKPT).run()
     keepers.use("ckpt")
-    counting.run(4)
+    counting.run(3)
     assert counting.newest == counting.expected
