@@ -37,11 +37,14 @@ def rotated(everything: Sequence[T]) -> tuple[T, ...]:
     return (*everything[first:], *everything[:first])
 
 
-def sample(everything: Sequence[T], gate: int, prove: int | None = None) -> list[T]:
-    """So many in the gate and in the proof (None: all), one from each of as many equal stretches."""
+def sample(everything: Sequence[T], gate: int, salt: object = "", *, prove: int | None = None) -> list[T]:
+    """So many in the gate and in the proof (None: all), one from each of as many equal stretches.
+
+    `salt` lets samples of one run differ in what they choose.
+    """
     size = prove if PROVING else gate
     if size is None or len(everything) <= size:
         return list(everything)
-    choose = random.Random(SEED)
+    choose = random.Random(f"{SEED} {salt}")
     bounds = itertools.pairwise(len(everything) * at // size for at in range(size + 1))
     return [everything[choose.randrange(low, high)] for low, high in bounds]
