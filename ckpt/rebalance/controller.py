@@ -21,7 +21,7 @@ giving it to the controller with the loads of that interval.
 
 How gains are judged:
 
-- Over what a plan changes: the peak of the instances whose load it changes, above the mean of all. What other
+- Over what a plan changes: the peak of the instances whose load it changes, above their own mean. What other
   instances do counts neither for the plan nor against it.
 - Against the last plan: if loads stay over a limit after it, the next plan is made only when the load of some
   instance has shifted enough since *that* plan. A comparison with the last interval would not see slow drift.
@@ -116,7 +116,7 @@ class ControllerOptions:
     wait_intervals: int = 2
     """So many intervals in a row must be over a limit."""
     min_gain: float = 0.02
-    """A plan is worth it if it lowers the peak by this fraction of the mean load."""
+    """A plan is worth it if it lowers the peak of the instances it changes by this fraction of their mean."""
     min_drift: float = 0.02
     """If an imbalance stays after a plan, the load of some instance must shift by this fraction of the mean
     before the next plan is made."""
@@ -160,7 +160,7 @@ class ControllerOptions:
 @dataclass(frozen=True, eq=False)
 class Record:
     """One plan: what was forecast, and beside it what came. Peaks are those of the instances that it changed,
-    above the mean of all and as a fraction of it."""
+    above their mean and as a fraction of it."""
 
     planned_s: float
     interval: int

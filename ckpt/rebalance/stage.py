@@ -52,14 +52,14 @@ class Stage:
 
     @property
     def gain(self) -> float:
-        """By how much the peak of the changed instances falls, as a fraction of the mean load."""
+        """By how much the peak of the changed instances falls, as a fraction of their mean load."""
         return peak(self.before, self.changed) - peak(self.after, self.changed)
 
 
 def peak(loads: F64, instances: npt.NDArray[np.bool_]) -> float:
-    """The highest load among some instances above the mean of all, as a fraction of it; 0 without any."""
-    mean = float(loads.mean())
-    return float(loads[instances].max()) / mean - 1 if mean > 0 and instances.any() else 0.0
+    """The highest load among some instances above their mean, as a fraction of it; 0 if they have none."""
+    some = loads[instances]
+    return float(some.max() / some.mean()) - 1 if some.any() else 0.0
 
 
 def stage(plan: Plan, table: RoutingTable, caps: Caps, kept_split: frozenset[int] = frozenset()) -> Stage:
@@ -80,17 +80,20 @@ def stage(plan: Plan, table: RoutingTable, caps: Caps, kept_split: frozenset[int
     entries, moved, travelled = len(table), 0, 0.0
     chosen = []
     for unit in change.in_order(state):
-        grown = change.entries[unit]
-        after = now + change.of(unit)
-        rises = change.of(unit) > 0
-        fits = (
+        if caps.moves is not None and moved >= caps.moves:
+            break
+        grown = int(change.entries[unit])
+        within = (
             not blocked[unit]
             and (caps.moves is None or moved + parts[unit] <= caps.moves)
             and (caps.state_bytes is None or travelled + state[unit] <= caps.state_bytes)
             and (plan.table_limit is None or grown <= 0 or entries + grown <= plan.table_limit)
-            and bool((after[rises] <= ceiling).all())
         )
-        if fits:
+        if not within:
+            continue
+        delta = change.of(unit)
+        after = now + delta
+        if (after[delta > 0] <= ceiling).all():
             chosen.append(unit)
             now, entries = after, entries + grown
             moved, travelled = moved + int(parts[unit]), travelled + float(state[unit])

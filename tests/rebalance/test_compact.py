@@ -57,6 +57,11 @@ def test_the_sum_of_each_instance_is_missed_by_one_step_at_most(
         )
 
 
+def test_an_instance_does_not_make_up_for_what_another_one_lost() -> None:
+    values, group = np.array([8.0, 6, 3, 1, 8, 6, 3, 1]), np.array([0, 0, 0, 0, 1, 1, 1, 1], np.int32)
+    assert hlhe(values, 4, group).tolist() == [*hlhe(values[:4], 4).tolist()] * 2
+
+
 def test_the_figure_of_the_paper() -> None:
     values = np.array([8.0, 6, 3, 2, 2, 1, 1, 1, 1, 1])
     assert hlhe(values, 4).sum() == values.sum()

@@ -179,6 +179,15 @@ def test_huge_counts_are_refused_before_anything_is_allocated() -> None:
         RoutingTable.from_bytes(bytes(raw) + xxh3_64_digest(raw)[::-1])
 
 
+def test_bytes_of_one_table_only_in_one_order_and_without_more() -> None:
+    raw = bytearray.fromhex(GOLDEN.read_text())[:-8]
+    with pytest.raises(CorruptRecordError, match="1 bytes are left over"):
+        RoutingTable.from_bytes(bytes(raw) + b"x" + xxh3_64_digest(bytes(raw) + b"x")[::-1])
+    raw[42:58] = raw[50:58] + raw[42:50]  # the first two keys
+    with pytest.raises(CorruptRecordError, match="not in order"):
+        RoutingTable.from_bytes(bytes(raw) + xxh3_64_digest(raw)[::-1])
+
+
 def _table(**changed: Any) -> RoutingTable:
     whole: dict[str, Any] = {"instances": 4, "keys": np.array([1, 2], np.uint64), "active": [0, 1]}
     return RoutingTable(**(whole | changed))
