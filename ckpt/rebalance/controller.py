@@ -25,7 +25,8 @@ How gains are judged:
   instances do counts neither for the plan nor against it.
 - Against the last plan: if loads stay over a limit after it, the next plan is made only when the load of some
   instance has shifted enough since *that* plan. A comparison with the last interval would not see slow drift.
-- Forecast beside outcome: the same peak, measured over the intervals that follow.
+- By its outcome: over the intervals that follow, the peak as it is, beside the peak that the same loads would
+  have made at the old places. So a stream that changes in the meantime is not taken for the plan's doing.
 """
 
 from __future__ import annotations
@@ -111,6 +112,9 @@ class ControllerOptions:
 
     theta: float = 0.08
     """An instance is overloaded above the mean load by this fraction."""
+    aim: float = 0.5
+    """Plans are made for this part of `theta`. Many planners fill instances up to the limit, and at the limit
+    the next small change would be a reason for the next plan."""
     imb_score: float | None = None
     """Also plan above this relative standard deviation of loads, in percent (dlb-cep-2016); None: do not."""
     wait_intervals: int = 2
@@ -142,7 +146,7 @@ class ControllerOptions:
     """Plan and record, but decide nothing."""
 
     def __post_init__(self) -> None:
-        fractions = ("theta", "min_gain", "min_drift", "cooldown_s", "least_outcome", "merge_below")
+        fractions = ("theta", "aim", "min_gain", "min_drift", "cooldown_s", "least_outcome", "merge_below")
         for name in fractions:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} must be a finite number from 0, not {getattr(self, name)}")
@@ -176,6 +180,8 @@ class Record:
     """The peak that the plan promised."""
     outcome: float | None = None
     """The peak that was measured; None: not known."""
+    unmoved: float | None = None
+    """The peak that the same loads would have made if the keys had stayed; None: not known."""
 
     @property
     def forecast_gain(self) -> float:
@@ -184,8 +190,8 @@ class Record:
 
     @property
     def gain(self) -> float | None:
-        """By how much it fell; None: not known."""
-        return None if self.outcome is None else self.before - self.outcome
+        """By how much it was lower than without the plan; None: not known."""
+        return None if self.outcome is None or self.unmoved is None else self.unmoved - self.outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,18 +209,33 @@ class Decision:
     """The same in full, if it was made just now."""
 
 
-PlanFunction = Callable[[Loads, RoutingTable, npt.NDArray[np.bool_]], Plan]
-"""From loads, the current table and which keys are pinned to a plan; usually around `rb.plan`."""
+PlanFunction = Callable[[Loads, RoutingTable, npt.NDArray[np.bool_], float], Plan]
+"""From loads, the current table, which keys are pinned and theta to a plan; usually around `rb.plan`."""
 
 
 @dataclass
 class _Judged:
-    """A plan that was decided, what a rollback needs, and the peaks measured under it."""
+    """A plan that was decided, what a rollback needs, and the peaks under it and without it."""
 
     record: Record
     changed: npt.NDArray[np.bool_]
     old_table: RoutingTable
     peaks: list[float] = field(default_factory=list)
+    unmoved: list[float] = field(default_factory=list)
+
+    def measure(self, loads: Loads, table: RoutingTable) -> None:
+        """One more interval under this table."""
+        measured = table.instance_loads(loads)
+        changed = self.changed[: len(measured)]
+        self.peaks.append(peak(measured, changed))
+        if table.instances != self.old_table.instances:
+            self.unmoved.append(self.record.before)  # the same loads have no places under such a table
+            return
+        instance = loads.instance.copy()
+        moved = np.isin(loads.keys, self.record.keys)
+        instance[moved] = self.old_table.place(loads.keys, loads.home)[moved]
+        old = table.adopting(self.old_table, self.record.keys)
+        self.unmoved.append(peak(old.instance_loads(replace(loads, instance=instance)), changed))
 
 
 class Controller:
@@ -259,7 +280,7 @@ class Controller:
             self._go(State.STOPPED)
             return self._nothing("the old places are in force")
         if self.state is State.JUDGING:
-            return self._judge(measured, table)
+            return self._judge(loads, table)
         if self.state is State.COOLING:
             if now_s < self._cool_until_s and not self._unfinished:
                 return self._nothing(f"for another {self._cool_until_s - now_s:.3g} s")
@@ -303,7 +324,7 @@ class Controller:
     def _decide(self, now_s: float, loads: Loads, table: RoutingTable, measured: F64, why: str) -> Decision:
         options = self.options
         pinned = np.isin(loads.keys, np.array([*options.excluded], np.uint64))
-        made = self._plan(loads, table, pinned)
+        made = self._plan(loads, table, pinned, options.theta * options.aim)
         heavy = frozenset(s.key for s in table.splits if self._light[s.key] < options.merge_intervals)
         staged = stage(made, table, Caps(options.max_moves, options.max_bytes), heavy)
         self._unfinished = False
@@ -335,18 +356,18 @@ class Controller:
         self._go(State.PLANNED)
         return Decision(self.state, why, self._next(staged.table), record, made)
 
-    def _judge(self, measured: F64, table: RoutingTable) -> Decision:
+    def _judge(self, loads: Loads, table: RoutingTable) -> Decision:
         judged = self._judged
         assert judged is not None, "a table is judged from when it is decided"
-        judged.peaks.append(peak(measured, judged.changed[: len(measured)]))
+        judged.measure(loads, table)
         needed = self.options.judge_intervals
         if len(judged.peaks) < needed:
             return self._nothing(f"interval {len(judged.peaks)} of {needed} under table {table.version}")
-        outcome = sum(judged.peaks) / needed
-        gain, promised = judged.record.before - outcome, judged.record.forecast_gain
+        outcome, unmoved = sum(judged.peaks) / needed, sum(judged.unmoved) / needed
+        gain, promised = unmoved - outcome, judged.record.forecast_gain
         arrived = gain >= self.options.least_outcome * promised
         verdict = Verdict.ARRIVED if arrived else Verdict.ROLLED_BACK
-        self.history[-1] = record = replace(judged.record, outcome=outcome, verdict=verdict)
+        self.history[-1] = record = replace(judged.record, outcome=outcome, unmoved=unmoved, verdict=verdict)
         self._judged, self._over = None, 0
         reason = f"gained {gain:.2g} of {promised:.2g} forecast"
         if arrived:

@@ -55,11 +55,10 @@ class Stream:
         self.states: list[State] = []
         self._next: RoutingTable | None = None
 
-    def plan(self, loads: Loads, table: RoutingTable, pinned: npt.NDArray[np.bool_]) -> Plan:
+    def plan(self, loads: Loads, table: RoutingTable, pinned: npt.NDArray[np.bool_], theta: float) -> Plan:
         self.planned += 1
-        return plan(
-            loads, self.planner, instances=INSTANCES, theta=self.options.theta, table=table, pinned=pinned
-        )
+        assert theta == self.options.theta * self.options.aim
+        return plan(loads, self.planner, instances=INSTANCES, theta=theta, table=table, pinned=pinned)
 
     def loads(self, cost: npt.NDArray[np.float64]) -> Loads:
         return Loads(self.keys, cost, np.full(KEYS, 10.0), self.table.place(self.keys))
@@ -163,6 +162,22 @@ def test_what_happens_elsewhere_does_not_count_against_a_plan() -> None:
     (record,) = stream.controller.history
     assert record.verdict is Verdict.ARRIVED
     assert record.outcome == pytest.approx(record.forecast)
+
+
+def test_a_stream_that_changes_in_the_meantime_is_not_the_plans_doing() -> None:
+    """One more key of the instance that was relieved becomes hot: the peak is higher than before the plan."""
+    stream = Stream(wait_intervals=1, judge_intervals=2)
+    stream.run(SKEW)
+    moved = stream.controller.history[0].keys.tolist()
+    hotter = SKEW.copy()
+    hotter[next(key for key in range(12, KEYS, 4) if key not in moved)] = 30
+    stream.run(hotter, 2)
+    (record,) = stream.controller.history
+    assert record.outcome is not None
+    assert record.gain is not None
+    assert record.outcome > record.before
+    assert record.gain > 0.5 * record.forecast_gain
+    assert record.verdict is Verdict.ARRIVED
 
 
 def test_a_plan_that_gains_too_little_is_not_carried_out() -> None:
