@@ -3,11 +3,12 @@
 Needs numpy alone, and knows no backend and no Spark: loads go in as arrays, plans come out as arrays.
 """
 
-from ckpt.rebalance.controller import Controller, ControllerOptions, Decision, Quiet, Record, State, Verdict
+from ckpt.rebalance.controller import Controller, ControllerOptions, Decision, Quiet, State
 from ckpt.rebalance.files import from_arrow, read_loads
 from ckpt.rebalance.grouping import BicliqueRouter, MatrixRouter, PartialKeyRouter
 from ckpt.rebalance.importance import Importance
 from ckpt.rebalance.loads import Loads
+from ckpt.rebalance.outcome import Record, Verdict
 from ckpt.rebalance.planning import (
     Kind,
     Moves,

@@ -25,8 +25,7 @@ How gains are judged:
   instances do counts neither for the plan nor against it.
 - Against the last plan: if loads stay over a limit after it, the next plan is made only when the load of some
   instance has shifted enough since *that* plan. A comparison with the last interval would not see slow drift.
-- By its outcome: over the intervals that follow, the peak as it is, beside the peak that the same loads would
-  have made at the old places. So a stream that changes in the meantime is not taken for the plan's doing.
+- By its outcome, see `outcome`.
 """
 
 from __future__ import annotations
@@ -34,13 +33,14 @@ from __future__ import annotations
 import enum
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ckpt.errors import ConfigError
-from ckpt.rebalance.loads import F64, U64, Loads
+from ckpt.rebalance.loads import F64, Loads
+from ckpt.rebalance.outcome import Record, Trial, Verdict
 from ckpt.rebalance.planning import Plan
 from ckpt.rebalance.stage import Caps, peak, stage
 from ckpt.rebalance.table import RoutingTable
@@ -78,18 +78,6 @@ _ALLOWED: dict[State, frozenset[State]] = {
     State.STOPPED: frozenset({State.BALANCED, State.PAUSED}),
     State.PAUSED: frozenset({State.BALANCED}),
 }
-
-
-class Verdict(enum.Enum):
-    """What came of a plan."""
-
-    PROPOSED = "proposed"
-    """Dry run: nothing was done."""
-    OPEN = "open"
-    """Not yet known, or given up by a pause."""
-    ARRIVED = "arrived"
-    """At least half the forecast gain was measured."""
-    ROLLED_BACK = "rolled back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,39 +150,6 @@ class ControllerOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    """One plan: what was forecast, and beside it what came. Peaks are those of the instances that it changed,
-    above their mean and as a fraction of it."""
-
-    planned_s: float
-    interval: int
-    planner: str
-    keys: U64
-    """The keys that moved."""
-    moves: int
-    state_bytes: float
-    verdict: Verdict
-    before: float
-    """The peak when it was planned."""
-    forecast: float
-    """The peak that the plan promised."""
-    outcome: float | None = None
-    """The peak that was measured; None: not known."""
-    unmoved: float | None = None
-    """The peak that the same loads would have made if the keys had stayed; None: not known."""
-
-    @property
-    def forecast_gain(self) -> float:
-        """By how much the peak was to fall."""
-        return self.before - self.forecast
-
-    @property
-    def gain(self) -> float | None:
-        """By how much it was lower than without the plan; None: not known."""
-        return None if self.outcome is None or self.unmoved is None else self.unmoved - self.outcome
-
-
-@dataclass(frozen=True, eq=False)
 class Decision:
     """What to do after an interval."""
 
@@ -211,31 +166,6 @@ class Decision:
 
 PlanFunction = Callable[[Loads, RoutingTable, npt.NDArray[np.bool_], float], Plan]
 """From loads, the current table, which keys are pinned and theta to a plan; usually around `rb.plan`."""
-
-
-@dataclass
-class _Judged:
-    """A plan that was decided, what a rollback needs, and the peaks under it and without it."""
-
-    record: Record
-    changed: npt.NDArray[np.bool_]
-    old_table: RoutingTable
-    peaks: list[float] = field(default_factory=list)
-    unmoved: list[float] = field(default_factory=list)
-
-    def measure(self, loads: Loads, table: RoutingTable) -> None:
-        """One more interval under this table."""
-        measured = table.instance_loads(loads)
-        changed = self.changed[: len(measured)]
-        self.peaks.append(peak(measured, changed))
-        if table.instances != self.old_table.instances:
-            self.unmoved.append(self.record.before)  # the same loads have no places under such a table
-            return
-        instance = loads.instance.copy()
-        moved = np.isin(loads.keys, self.record.keys)
-        instance[moved] = self.old_table.place(loads.keys, loads.home)[moved]
-        old = table.adopting(self.old_table, self.record.keys)
-        self.unmoved.append(peak(old.instance_loads(replace(loads, instance=instance)), changed))
 
 
 class Controller:
@@ -255,7 +185,7 @@ class Controller:
         """Each instance's share of the load as the last plan had it; None: nothing stands against a plan."""
         self._decided = -1
         """The version of the table that is to come into force."""
-        self._judged: _Judged | None = None
+        self._trial: Trial | None = None
         self._unfinished = False
         """Caps left a part of the last plan for later."""
         self._light = Counter[int]()
@@ -291,7 +221,7 @@ class Controller:
         """Decide nothing until `resume`. A table that was decided stays decided."""
         if self.state is not State.PAUSED:
             self._go(State.PAUSED)
-        self._judged = None
+        self._trial = None
 
     def resume(self) -> None:
         """Go on after `pause`, or after a plan was rolled back."""
@@ -352,23 +282,23 @@ class Controller:
         self._after_last_plan = _distribution(staged.after)
         self._unfinished = not staged.whole
         self._decided = table.version + 1
-        self._judged = _Judged(record, staged.changed, table)
+        self._trial = Trial(record, staged.changed, table)
         self._go(State.PLANNED)
         return Decision(self.state, why, self._next(staged.table), record, made)
 
     def _judge(self, loads: Loads, table: RoutingTable) -> Decision:
-        judged = self._judged
-        assert judged is not None, "a table is judged from when it is decided"
-        judged.measure(loads, table)
+        trial = self._trial
+        assert trial is not None, "a table is judged from when it is decided"
+        trial.measure(loads, table)
         needed = self.options.judge_intervals
-        if len(judged.peaks) < needed:
-            return self._nothing(f"interval {len(judged.peaks)} of {needed} under table {table.version}")
-        outcome, unmoved = sum(judged.peaks) / needed, sum(judged.unmoved) / needed
-        gain, promised = unmoved - outcome, judged.record.forecast_gain
+        if len(trial.peaks) < needed:
+            return self._nothing(f"interval {len(trial.peaks)} of {needed} under table {table.version}")
+        outcome, unmoved = sum(trial.peaks) / needed, sum(trial.unmoved) / needed
+        gain, promised = unmoved - outcome, trial.record.forecast_gain
         arrived = gain >= self.options.least_outcome * promised
         verdict = Verdict.ARRIVED if arrived else Verdict.ROLLED_BACK
-        self.history[-1] = record = replace(judged.record, outcome=outcome, unmoved=unmoved, verdict=verdict)
-        self._judged, self._over = None, 0
+        self.history[-1] = record = replace(trial.record, outcome=outcome, unmoved=unmoved, verdict=verdict)
+        self._trial, self._over = None, 0
         reason = f"gained {gain:.2g} of {promised:.2g} forecast"
         if arrived:
             self._go(State.COOLING)
@@ -376,7 +306,7 @@ class Controller:
         self._unfinished = False
         self._go(State.ROLLING_BACK)
         self._decided = table.version + 1
-        old = judged.old_table
+        old = trial.old_table
         back = old if old.instances != table.instances else table.adopting(old, record.keys)
         return Decision(self.state, reason, self._next(back), record)
 

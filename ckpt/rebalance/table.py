@@ -193,8 +193,10 @@ class RoutingTable:
         return placed
 
     def moved(self, successor: RoutingTable, keys: U64, home: I32 | None = None) -> I64:
-        """Which of these keys have another place under a successor; both tables use the same `home`."""
-        return np.flatnonzero(self.place(keys, home) != successor.place(keys, home))
+        """Which of these keys are elsewhere under a successor, or split otherwise, with the same `home`."""
+        resplit = np.array([split.key for split in {*self.splits} ^ {*successor.splits}], np.uint64)
+        elsewhere = self.place(keys, home) != successor.place(keys, home)
+        return np.flatnonzero(elsewhere | np.isin(keys, resplit))
 
     def shares(self, loads: Loads) -> tuple[I64, I32, F64]:
         """Who has how much of which key: (position in the loads, instance, share), split keys part by part.

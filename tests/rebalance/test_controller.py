@@ -20,10 +20,10 @@ from ckpt.rebalance.controller import (
     Decision,
     Quiet,
     State,
-    Verdict,
     imb_score,
 )
 from ckpt.rebalance.loads import I32, Loads
+from ckpt.rebalance.outcome import Verdict
 from ckpt.rebalance.planning import Placement, Plan, Problem, plan
 from ckpt.rebalance.planning.registry import forget, planner
 from ckpt.rebalance.stage import Caps, stage

@@ -117,6 +117,14 @@ def test_names_that_collide_in_sparks_hash_are_different_keys_with_one_home() ->
     assert len(set(homes(keys, 997).tolist())) == 1
 
 
+def test_the_identity_of_a_name_cannot_drift() -> None:
+    """Stored tables have it; the low half is Spark's hash of the text."""
+    assert [hex(key) for key in identities(["Spark", b"\x00\xff"]).tolist()] == [
+        "0x11fc29e0d986f45",
+        "0xa99b043a4a477cc1",
+    ]
+
+
 def test_what_has_no_known_hash_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"'strin'.*'string'"):
         spark_hash([("strin", ["a"])])
