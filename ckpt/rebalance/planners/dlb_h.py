@@ -46,7 +46,7 @@ def heaviest(keys: list[tuple[float, int]], gap: float) -> int:
 def balance(problem: Problem, select_key: SelectKey, theta_percent: float | None) -> I32:
     """Algorithm 1 with a policy."""
     keys_map = problem.current.copy()
-    eng_load = problem.loads(keys_map)
+    eng_load = problem.load.copy()
     engines = _Engines(problem, keys_map)
     while _imbalanced(problem, eng_load, theta_percent):
         e_min = int(eng_load.argmin())

@@ -21,7 +21,7 @@ def lower_bound(problem: Problem) -> float:
     state = problem.state
     if problem.backups is not None:
         state = np.where((problem.backups >= 0).any(axis=1), 0.0, state)
-    load = problem.loads(problem.current)
+    load = problem.load
     leaving = np.flatnonzero((load > problem.limits)[problem.current])
     off_home = problem.current != problem.home
     entries = np.where(off_home[leaving], -1, 1)

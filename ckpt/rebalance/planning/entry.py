@@ -75,18 +75,20 @@ def plan(
         return replace(nothing, plan_s=time.perf_counter() - started)
     placement = chosen.answer(reduced.problem, options)
     check(chosen.name, placement, reduced)
-    made = recount(chosen.name, situation, reduced, placement, 0.0)
+    made = recount(chosen.name, situation, reduced, placement)
     return replace(made, plan_s=time.perf_counter() - started)
 
 
 def _nothing_to_do(name: str, situation: Situation, reduced: Reduced) -> Plan | None:
     """The empty plan, if all limits are kept as it is."""
     problem = reduced.problem
-    if (reduced.start != situation.loads.instance).any():
+    if (problem.load > problem.limits).any() or (problem.load < problem.floors).any():
         return None
     if problem.table_size(problem.current) > problem.table_limit:
         return None
-    stay = recount(name, situation, reduced, Placement(problem.current, problem.splits), 0.0)
+    if reduced.start is not situation.loads.instance and (reduced.start != situation.loads.instance).any():
+        return None
+    stay = recount(name, situation, reduced, Placement(problem.current, problem.splits))
     status, reason = judge(stay, reduced)
     if status is Status.OK:
         return replace(stay, status=Status.NOOP)

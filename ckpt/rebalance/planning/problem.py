@@ -73,6 +73,8 @@ class Problem:
     """F(k): where each key is."""
     home: I32
     """h(k): where the base hash puts each key. A key whose target differs from it needs a table entry."""
+    load: F64
+    """L(d): the load of each instance as it is, base and split keys included."""
     base: F64
     """Load per instance that stays whatever is planned."""
     limits: F64
@@ -96,7 +98,7 @@ class Problem:
     @property
     def mean(self) -> float:
         """The mean load of an instance, L-bar of the papers, with the base."""
-        return float(self.base.sum() + self.cost.sum()) / self.instances
+        return float(self.load.sum()) / self.instances
 
     def loads(self, target: I32) -> F64:
         """The load of each instance if every key is at its target and none is split."""

@@ -46,8 +46,8 @@ def check(name: str, placement: Placement, reduced: Reduced) -> None:
             raise PlannerError(f"planner {name!r} must name split keys once, in ascending order")
 
 
-def recount(name: str, situation: Situation, reduced: Reduced, placement: Placement, plan_s: float) -> Plan:
-    """The plan that this placement comes to."""
+def recount(name: str, situation: Situation, reduced: Reduced, placement: Placement) -> Plan:
+    """The plan that this placement comes to; how long it took is for the caller to say."""
     loads, n = situation.loads, situation.instances
     splits = reduced.widen_splits(placement.splits)
     place = reduced.widen(placement.target.astype(np.int32, copy=False))
@@ -77,7 +77,7 @@ def recount(name: str, situation: Situation, reduced: Reduced, placement: Placem
         limits=reduced.limits,
         table_limit=limit,
         migrated_bytes=float(moves.state_bytes.sum()),
-        plan_s=plan_s,
+        plan_s=0.0,
         bound=partial(_bound, situation, reduced),
         place=place,
     )
@@ -190,6 +190,10 @@ def _moves(situation: Situation, place: I32, splits: Splits) -> tuple[Moves, I32
         left = np.where(loads.instance[at] < situation.instances, loads.instance[at], NO_BACKUP)
         backups[at] = np.where(slots, left[:, None], backups[at])
     moves = Moves(at, loads.keys[at], loads.instance[at], place[at], kind, state)
+    if backups is not None and len(splits):
+        backups = backups.copy()
+        active = splits.shares[splits.pattern[:, None], backups[splits.key]] > 0
+        backups[splits.key] = np.where(active, NO_BACKUP, backups[splits.key])
     if len(parts):
         moves = Moves.joined([moves, *_part_moves(situation, place, splits, parts)])
     return moves, backups

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from inspect import Parameter, signature
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ckpt.config import suggestion
 from ckpt.errors import ConfigError
@@ -33,6 +33,7 @@ Claim = Literal["balances", "permute", "relabel", "rescale", "minimal"]
 """
 
 Function = Callable[..., "I32 | Placement"]
+F = TypeVar("F", bound=Function)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ _PLANNERS: dict[str, Planner] = {}
 
 def planner(
     name: str, *, splits: bool = False, exempt: Mapping[Claim, str] | None = None
-) -> Callable[[Function], Function]:
+) -> Callable[[F], F]:
     """Register a planning function under a name.
 
     Examples
@@ -78,7 +79,7 @@ def planner(
     >>> forget("stay")
     """
 
-    def register(function: Function) -> Function:
+    def register(function: F) -> F:
         taken = _PLANNERS.get(name)
         if taken is not None and taken.function.__module__ != function.__module__:
             raise ConfigError(f"planner {name!r} is there already, in {taken.function.__module__}")

@@ -113,12 +113,21 @@ def reduce(situation: Situation, *, splitting: bool) -> Reduced:
         weights = np.where(fixed, loads.cost, 0.0)
         weights[outer.key] = 0.0
         base = base + np.bincount(start, weights=weights, minlength=n)
-    problem = _problem(situation, start, free, base, limits, np.maximum(floors, 0.0), inner)
+    load = situation.rest + np.bincount(start, weights=_without(loads.cost, situation.splits), minlength=n)
+    load += situation.splits.loads(loads.cost)
+    problem = _problem(situation, start, free, load, base, limits, np.maximum(floors, 0.0), inner)
     return Reduced(problem, free, start, outer, giants, limits, np.maximum(floors, 0.0))
 
 
 def _problem(
-    situation: Situation, start: I32, free: I64 | None, base: F64, limits: F64, floors: F64, splits: Splits
+    situation: Situation,
+    start: I32,
+    free: I64 | None,
+    load: F64,
+    base: F64,
+    limits: F64,
+    floors: F64,
+    splits: Splits,
 ) -> Problem:
     loads, home, backups = situation.loads, situation.home, situation.backups
     state = loads.state
@@ -126,7 +135,7 @@ def _problem(
         state = np.where(loads.instance < situation.instances, state, 0.0)
     limit = len(loads) if situation.table_limit is None else situation.table_limit
     problem = Problem(
-        loads.keys, loads.cost, state, start, home, base, limits, floors, max(limit, 0), backups, splits
+        loads.keys, loads.cost, state, start, home, load, base, limits, floors, max(limit, 0), backups, splits
     )
     if free is None:
         return problem
@@ -144,6 +153,15 @@ def _problem(
         table_limit=max(limit - taken, 0),
         splits=replace(splits, key=np.searchsorted(free, splits.key)),
     )
+
+
+def _without(cost: F64, splits: Splits) -> F64:
+    """The costs, with those of split keys at 0."""
+    if not len(splits):
+        return cost
+    whole = cost.copy()
+    whole[splits.key] = 0.0
+    return whole
 
 
 def _evacuates(situation: Situation) -> bool:

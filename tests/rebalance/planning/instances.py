@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from hypothesis import assume
 from hypothesis import strategies as st
 
 import ckpt.rebalance as rb
@@ -24,6 +25,7 @@ class Case:
         return int(self.arguments["instances"])
 
     def plan(self, planner: Any, **changed: Any) -> rb.Plan:
+        assume(planner != "exact" or len(self.loads) * self.instances <= 40)  # it may take minutes otherwise
         return rb.plan(self.loads, planner, **{**self.arguments, **changed})
 
     def with_loads(self, loads: rb.Loads) -> Case:
@@ -46,7 +48,7 @@ def loads_of(
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, max_keys: int = 40, extras: bool = True) -> Case:
+def cases(draw: st.DrawFn, *, max_keys: int = 20, extras: bool = True) -> Case:
     """A problem with ties, zeros, giants, a table limit, backups, pins, a rest or an instance given up."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     instances, count = draw(st.integers(1, 6)), draw(st.integers(0, max_keys))

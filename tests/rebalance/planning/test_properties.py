@@ -12,10 +12,7 @@ from ckpt.rebalance.planning.registry import Claim, find
 from tests.rebalance.planning.instances import Case, cases, loads_of
 
 PLANNERS = rb.planner_names()
-OF_PAPERS = (
-    "kg pkg lptf readj dlb-l dlb-h simple llfd mintable minmig mixed mixed-bf ftlb qmmp mnrt dynamic bi bi6"
-)
-quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def claimed(planner: str, claim: Claim) -> None:
@@ -215,3 +212,9 @@ def test_arrays_that_were_given_are_not_changed(planner: str) -> None:
     rb.plan(loads, planner, instances=4, table_limit=10)
     after = (loads.cost, loads.state, loads.instance, loads.home_of(4))
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_every_promised_planner_is_there() -> None:
+    hashes = "kg pkg dynamic bi bi6 taskb"
+    papers = "lptf readj dlb-l dlb-h simple llfd mintable minmig mixed mixed-bf ftlb qmmp mnrt"
+    assert {*hashes.split(), *papers.split(), "lag", "portfolio", "exact"} <= set(PLANNERS)
