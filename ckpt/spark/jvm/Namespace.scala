@@ -1,12 +1,15 @@
 package ckpt.spark
 
+import java.io.{FileNotFoundException, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.security.MessageDigest
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /** Where the state of a store is kept, and the checkpoint and the query that it belongs to. */
@@ -20,7 +23,13 @@ final case class Place(namespace: String, checkpoint: String, query: String)
  */
 object Namespace {
   private val MaxBytes = 1024
+  private val RunIdKey = "sql.streaming.runId" // StreamExecution.RUN_ID_KEY and MicroBatchExecution.BATCH_ID_KEY
+  private val BatchIdKey = "streaming.sql.batchId"
+  private val MostQueries = 100
   private val QueryId = "\"id\"\\s*:\\s*\"([0-9A-Za-z-]{1,64})\"".r.unanchored
+
+  /** The queries of checkpoints by run, batch and root. */
+  private val queries = new ConcurrentHashMap[(String, Option[String], Path), String]
 
   def of(id: StateStoreId, hadoopConf: Configuration): Place = {
     val root = new Path(id.checkpointRootLocation)
@@ -45,22 +54,29 @@ object Namespace {
     else s"${uri.getScheme}:${Option(uri.getAuthority).getOrElse("")}/$path"
   }
 
-  private def queryId(root: Path, hadoopConf: Configuration): Option[String] = {
+  /** Read once for each batch of a run: no checkpoint is begun again meanwhile, and a join has hundreds of stores. */
+  private def queryId(root: Path, hadoopConf: Configuration): Option[String] =
+    Option(hadoopConf.get(RunIdKey)) match {
+      case None => readQueryId(root, hadoopConf)
+      case Some(run) =>
+        if (queries.size >= MostQueries) queries.clear()
+        val batch = Option(TaskContext.get()).map(_.getLocalProperty(BatchIdKey))
+        Option(queries.computeIfAbsent((run, batch, root), _ => readQueryId(root, hadoopConf).orNull))
+    }
+
+  private def readQueryId(root: Path, hadoopConf: Configuration): Option[String] = {
     val metadata = new Path(root.getParent, "metadata")
     try {
-      val fs = metadata.getFileSystem(hadoopConf)
-      if (!fs.exists(metadata)) None
-      else {
-        val in = fs.open(metadata)
-        try {
-          new String(in.readNBytes(4096), UTF_8) match {
-            case QueryId(query) => Some(query)
-            case _ => None
-          }
-        } finally in.close()
-      }
+      val in = metadata.getFileSystem(hadoopConf).open(metadata)
+      try {
+        new String(in.readNBytes(4096), UTF_8) match {
+          case QueryId(query) => Some(query)
+          case _ => None
+        }
+      } finally in.close()
     } catch {
-      case NonFatal(e) => throw new java.io.IOException(s"cannot read $metadata, which names the query: $e", e)
+      case _: FileNotFoundException => None
+      case NonFatal(e) => throw new IOException(s"cannot read $metadata, which names the query: $e", e)
     }
   }
 
