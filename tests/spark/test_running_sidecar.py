@@ -17,10 +17,12 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 import ckpt
 from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener
 from ckpt.sidecar.frames import HEAD, HELLO, Kind, Status, Welcome, encode_error, frame
+from ckpt.spark.settings import _holds_a_secret
 
 Serve = Callable[..., Sidecar]
 
@@ -221,6 +223,16 @@ def test_a_wrong_token_is_said_and_not_shown(provider_of: Any, serve: Serve) -> 
         ({"sidecar": "127.0.0.1:1", "sidecar.token": "hunter2"}, "holds a token, which Spark shows"),
         ({"sidecar": "127.0.0.1:1", "sidecar.token": "env:CKPT_NOT_SET"}, "CKPT_NOT_SET is not set"),
         ({"timeout": "soon"}, "a time such as 120s"),
+        ({"address": "redis://ada:hunter2@127.0.0.1:1/0"}, "holds a secret, which Spark shows"),
+        ({"address": "fsspec+s3://bucket/path?fs.secret=hunter2"}, "holds a secret, which Spark shows"),
+        (
+            {
+                "address": "redis://ada:hunter2@h/0",
+                "sidecar": "127.0.0.1:1",
+                "sidecar.token": "env:CKPT_TEST_TOKEN",
+            },
+            "holds a secret, which Spark shows",
+        ),
     ],
 )
 def test_settings_that_cannot_work(provider_of: Any, settings: dict[str, str], said: str) -> None:
@@ -228,6 +240,37 @@ def test_settings_that_cannot_work(provider_of: Any, settings: dict[str, str], s
         provider_of(settings=settings)
     assert said in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log:///var/ckpt",
+        "log:///var/ckpt?segment_bytes=1MiB",
+        "log:///var/a:b@c",
+        "redis://host:6379/0",
+        "redis://ada@host:6379/0",
+        "redis://ada:hush@host:6379/0",
+        "redis://:hush@host",
+        "redis://ada:x?hush@host/0",
+        "redis://ada:hu\nsh@host/0",
+        "redis://ada@host/0?password_file=/run/secrets/redis",
+        "redis://ada@host/0?password_env=REDIS_PASSWORD",
+        "redis://ada@host/0?password=hush",
+        "redis://ada@host/0?pass%77ord=hush",
+        "redis://ada@host/0?PASSWORD=hush",
+        "redis://host/0?tls_key_file=/a",
+        "fsspec+s3://bucket/path?fs.secret=hush",
+        "fsspec+s3://bucket/path?fs.token=",
+        'fsspec+s3://bucket/path?fs.client_kwargs={"aws_secret_access_key":"hush"}',
+        "fsspec+s3://bucket/path?fs.client_kwargs=%20%7B%22Token%22:%22hush%22%7D",
+        'fsspec+s3://bucket/path?fs.client_kwargs={"region_name":"eu"}',
+        "fsspec+gs://bucket/path?fs.project=token",
+        "env:CKPT_SPARK_ADDRESS",
+    ],
+)
+def test_provider_and_python_find_secrets_in_the_same_addresses(spark: SparkSession, text: str) -> None:
+    assert spark._jvm.ckpt.spark.Settings.holdsASecret(text) == _holds_a_secret(text)
 
 
 def test_nobody_is_there(provider_of: Any) -> None:

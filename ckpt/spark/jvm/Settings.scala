@@ -1,6 +1,11 @@
 package ckpt.spark
 
+import java.net.URLDecoder
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.Locale
 import java.util.concurrent.TimeUnit
+
+import scala.util.Try
 
 import org.apache.spark.{SparkConf, SparkEnv, SparkException}
 import org.apache.spark.network.util.JavaUtils
@@ -25,6 +30,10 @@ object Settings {
   private val FromEnvironment = "env:"
   private val HostAndPort = "\\[?([^\\[\\]]+)\\]?:([0-9]{1,5})".r
   private val MostPort = 65535
+  private val AnAddress = "(?s)[A-Za-z][\\w+.-]*://([^?]*)(?:\\?(.*))?".r
+  private val Password = "(?s)[^:/]*:.*@.*"
+  private val SecretWords = Seq("password", "secret", "token", "key_file", "credential")
+  private val WhereSecretsAre = Set("password_file", "password_env")
   private val DefaultShareOfHeap = 0.4
 
   def sidecar(conf: StateStoreConf): SidecarSettings = {
@@ -32,6 +41,9 @@ object Settings {
       val known = Known.toSeq.sorted.mkString(", ")
       throw new SparkException(s"there is no setting $name; those of the ckpt state store are $known")
     }
+    if (find(conf, Address).exists(holdsASecret)) throw new SparkException(
+      s"$Address holds a secret, which Spark shows in its UI; change it, put the address into an environment variable " +
+        "on every executor, and set env:NAME")
     val running = find(conf, Sidecar).map(endpoint(conf, _))
     SidecarSettings(
       address = if (running.isDefined) "" else secret(conf, Address).getOrElse(throw new SparkException(
@@ -41,6 +53,23 @@ object Settings {
       metrics = find(conf, Scrapes),
       timeoutMs = timeoutMs(find(conf, Timeout).getOrElse("120s")))
   }
+
+  /** Whether an address has a part that must not be shown: what `ckpt.config.Address` replaces by `***` in Python. */
+  def holdsASecret(address: String): Boolean = address match {
+    case AnAddress(location, query) => location.matches(Password) || Option(query).toSeq.flatMap(_.split('&')).exists { option =>
+      val (name, value) = option.span(_ != '=')
+      isSecret(decoded(name), decoded(value.drop(1)))
+    }
+    case _ => false
+  }
+
+  private def isSecret(name: String, value: String): Boolean = {
+    val isJson = value.stripLeading.startsWith("{") || value.stripLeading.startsWith("[")
+    val words = (name + (if (isJson) value else "")).toLowerCase(Locale.ROOT)
+    !WhereSecretsAre(name) && SecretWords.exists(words.contains(_))
+  }
+
+  private def decoded(text: String): String = Try(URLDecoder.decode(text, UTF_8)).getOrElse(text)
 
   /** Whether a store is read when it is opened, or key by key when they are asked for. */
   def lazyRecovery(conf: StateStoreConf): Boolean = find(conf, Recovery).map(_.trim) match {
