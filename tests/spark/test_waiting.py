@@ -7,13 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
 pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")
 
 from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import ckpt
@@ -22,6 +23,7 @@ from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener
 from ckpt.testing.backends import WrappedBackend
 
 CKPT = "spark.sql.streaming.stateStore.ckpt"
+PATIENCE_S = 20
 ResultT = TypeVar("ResultT")
 
 
@@ -117,3 +119,50 @@ def test_a_query_is_stopped_while_a_commit_waits(
     finally:
         for name in settings:
             spark.conf.unset(f"{CKPT}.{name}")
+
+
+class WaitsTooLong:
+    """Has waited for longer than it may, whenever the watchdog looks; `cut` is what happens then."""
+
+    def __init__(self, cut: Callable[[], None]) -> None:
+        self.cut_off = threading.Event()
+        self._cut = cut
+
+    def waitingSinceNanos(self) -> int:  # noqa: N802 - as the JVM calls it
+        return 1
+
+    def limitNanos(self) -> int:  # noqa: N802
+        return 0
+
+    def cut(self) -> None:
+        self.cut_off.set()
+        self._cut()
+
+    def hashCode(self) -> int:  # noqa: N802
+        return id(self) & 0x7FFFFFFF
+
+    def equals(self, other: object) -> bool:
+        return self is other
+
+    class Java:
+        implements: ClassVar = ["ckpt.spark.Watched"]
+
+
+def test_a_connection_that_cannot_be_closed_does_not_end_the_watch_over_the_others(
+    spark: SparkSession, provider_of: Any, settings: dict[str, str]
+) -> None:
+    def fail() -> None:
+        raise OSError("the connection cannot be closed")
+
+    ensure_callback_server_started(spark.sparkContext._gateway)
+    watchdog = spark._jvm.ckpt.spark.Watchdog
+    stuck, other = WaitsTooLong(fail), WaitsTooLong(lambda: None)
+    watchdog.watch(stuck)
+    assert stuck.cut_off.wait(PATIENCE_S)
+    stuck.cut_off.clear()
+    assert stuck.cut_off.wait(PATIENCE_S), "the watchdog has ended"
+    watchdog.watch(other)
+    assert other.cut_off.wait(PATIENCE_S)
+    provider_of(settings=settings).open(0).abort()
+    watchdog.forget(stuck)
+    watchdog.forget(other)

@@ -2,6 +2,10 @@ package ckpt.spark
 
 import java.util.concurrent.ConcurrentHashMap
 
+import scala.util.control.NonFatal
+
+import org.slf4j.LoggerFactory
+
 /** Something that waits for an answer, and can be cut off from it by another thread. */
 trait Watched {
 
@@ -18,6 +22,7 @@ trait Watched {
  * selector before each read would cost every request another system call.
  */
 object Watchdog {
+  private val log = LoggerFactory.getLogger(classOf[Watched])
   private val TickMs = 250L
   private val watched = ConcurrentHashMap.newKeySet[Watched]()
 
@@ -39,8 +44,14 @@ object Watchdog {
     Thread.sleep(TickMs)
     val now = System.nanoTime()
     watched.forEach { one =>
-      val since = one.waitingSinceNanos
-      if (since != 0 && now - since > one.limitNanos) one.cut()
+      // The thread outlives any failure to cut one of them: without it, no connection of this executor could be made.
+      try cutIfSilent(one, now)
+      catch { case NonFatal(e) => log.warn("cannot close a connection that has waited too long; trying again", e) }
     }
+  }
+
+  private def cutIfSilent(one: Watched, now: Long): Unit = {
+    val since = one.waitingSinceNanos
+    if (since != 0 && now - since > one.limitNanos) one.cut()
   }
 }
