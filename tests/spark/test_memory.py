@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,6 +236,47 @@ def test_what_a_killed_process_left_behind_is_removed(jvm: Any, scratch: Callabl
     assert own.exists()
     assert own.stat().st_mode & 0o077 == 0
     assert own.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def spill_root(spark: SparkSession, jvm: Any, tmp_path: Path) -> Iterator[Path]:
+    """Where this process would spill to if its local disk were this one; nothing is there yet."""
+    conf, name = spark._jsc.sc().conf(), "spark.local.dir"
+    before = conf.get(name)
+    conf.set(name, str(tmp_path))
+    yield tmp_path / f"ckpt-spill-{jvm.java.lang.System.getProperty('user.name')}"
+    conf.set(name, before)
+
+
+def test_a_spill_folder_that_others_may_write_to_becomes_private(jvm: Any, spill_root: Path) -> None:
+    spill_root.mkdir()
+    spill_root.chmod(0o777)
+    made = jvm.ckpt.spark.ScratchFolder.create()
+    assert spill_root.stat().st_mode & 0o777 == 0o700
+    made.delete()
+
+
+@pytest.mark.parametrize("kind", ["link", "file", *(["of another user"] if os.geteuid() == 0 else [])])
+def test_a_spill_folder_that_is_not_this_users_is_not_used(
+    jvm: Any, spill_root: Path, tmp_path: Path, kind: str
+) -> None:
+    """Its owner could swap what is read, or hold its lock for ever."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if kind == "link":
+        spill_root.symlink_to(elsewhere)
+    elif kind == "file":
+        spill_root.touch()
+    else:
+        spill_root.mkdir()
+        spill_root.chmod(0o777)
+        os.chown(spill_root, 65534, 65534)
+        elsewhere = spill_root
+    with pytest.raises(Py4JJavaError, match=r"is not a folder of this user.*spark\.local\.dir"):
+        jvm.ckpt.spark.ScratchFolder.create()
+    jvm.ckpt.spark.ScratchFolder.removeStale()
+    assert list(elsewhere.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_an_amount_that_is_none_is_refused(provider_of: Any, allow: Callable[[str], None]) -> None:

@@ -3,8 +3,9 @@ package ckpt.spark
 import java.io.{File, IOException}
 import java.nio.channels.{FileChannel, OverlappingFileLockException}
 import java.nio.file.{Files, NoSuchFileException, Path}
+import java.nio.file.LinkOption.NOFOLLOW_LINKS
 import java.nio.file.StandardOpenOption.{CREATE, WRITE}
-import java.nio.file.attribute.PosixFilePermissions
+import java.nio.file.attribute.{PosixFilePermissions, UserPrincipal}
 import java.util.{Comparator, UUID}
 
 import scala.jdk.CollectionConverters._
@@ -72,10 +73,26 @@ object ScratchFolder {
       try Files.createDirectory(root, OwnerOnly)
       catch { case _: java.nio.file.FileAlreadyExistsException => }
     }
+    requirePrivate(root)
     Using.resource(FileChannel.open(root.resolve("lock"), CREATE, WRITE)) { channel =>
       channel.lock()
       work
     }
+  }
+
+  /** In a folder that others share, one of them may have made it: its owner could swap what is read, or hold the lock. */
+  private def requirePrivate(root: Path): Unit = {
+    if (!Files.isDirectory(root, NOFOLLOW_LINKS) || Files.getOwner(root, NOFOLLOW_LINKS) != ownUser(root.getParent)) {
+      throw new IOException(s"$root is not a folder of this user; remove it, or have spark.local.dir name another disk")
+    }
+    if (Files.getPosixFilePermissions(root) != OwnerOnly.value) Files.setPosixFilePermissions(root, OwnerOnly.value)
+  }
+
+  /** As whom this process makes files there, which neither a name nor an id says on every filesystem. */
+  private def ownUser(folder: Path): UserPrincipal = {
+    val made = Files.createTempFile(folder, ".ckpt-", "")
+    try Files.getOwner(made, NOFOLLOW_LINKS)
+    finally Files.delete(made)
   }
 
   private def sweep(): Unit =
