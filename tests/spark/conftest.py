@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ckpt.spark
-from tests.spark.small import SETTINGS
+from tests.spark.small import ENVIRONMENT, SETTINGS
 from tests.spark.streams import Stream
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
         .config("spark.local.dir", str(tmp_path_factory.mktemp("local")))
     )
     with pytest.MonkeyPatch.context() as patch:
-        # Without it, workers are whatever `python3` of the PATH is.
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
         patch.setenv("CKPT_TEST_TOKEN", TOKEN)
         patch.setenv("CKPT_TEST_OTHER_TOKEN", "another one")
         session = ckpt.spark.configure(builder, address).getOrCreate()

@@ -5,6 +5,10 @@ The proof (`make prove`) runs on Spark as it comes.
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 from tests.effort import PROVING
 
 JAVA_OPTIONS = "" if PROVING else "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -34,3 +38,11 @@ SETTINGS: dict[str, str] = {
 
 ARGUMENTS = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
 """The same for a driver or for `spark-submit`."""
+
+_PATHS = [] if PROVING else [str(Path(__file__).with_name("workers"))]
+ENVIRONMENT = {
+    # Without it, workers are whatever `python3` of the PATH is.
+    "PYSPARK_PYTHON": sys.executable,
+    "PYTHONPATH": os.pathsep.join([*_PATHS, *filter(None, [os.environ.get("PYTHONPATH")])]),
+}
+"""Of every driver, which hands it on to its Python workers."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Python = Callable[[str], str]
 PYTHON = "spark.sql.streaming.stateStore.ckpt.python"
-NOBODY = "redis://:hunter2@127.0.0.1:1/0"
+NOBODY = "redis://:hunter2@127.0.0.1:1/0?retry_s=0"
 
 
 @pytest.fixture

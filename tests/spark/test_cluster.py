@@ -21,7 +21,7 @@ import pyspark
 
 import ckpt
 from tests.effort import PROVING, effort, sample
-from tests.spark.small import ARGUMENTS, JAVA_OPTIONS
+from tests.spark.small import ARGUMENTS, ENVIRONMENT, JAVA_OPTIONS
 from tests.spark.streams import add_file
 
 DRIVER = Path(__file__).with_name("count_words.py")
@@ -126,7 +126,7 @@ class Job:
         with open(folder / "driver.log", "w") as log:
             self._driver = subprocess.Popen(
                 [sys.executable, str(DRIVER), str(folder), address, *options, *arguments],
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+                env={**os.environ, **ENVIRONMENT},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

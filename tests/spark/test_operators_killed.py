@@ -19,6 +19,7 @@ from pyspark.sql import Row
 
 from tests.effort import PROVING, sample
 from tests.spark.operators import FAMILIES, FILES, LAST, OPERATORS, is_right, rows_of
+from tests.spark.small import ENVIRONMENT
 from tests.spark.streams import add_file
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def run_driver(folder: Path, operators: list[str], kill: tuple[int, int] | None)
             text=True,
             start_new_session=True,
             cwd=ROOT,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, **ENVIRONMENT},
         )
     assert driver.stdout is not None
     with driver, driver.stdout:
