@@ -23,11 +23,12 @@ import binascii
 import os
 import secrets
 from collections.abc import Mapping
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import TYPE_CHECKING
 
 from ckpt.errors import ConfigError, CorruptRecordError, SerializationError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 MAX_KEY_ID_BYTES = 64
 NONCE_BYTES = 12
@@ -48,6 +49,11 @@ class Keyring:
     """
 
     def __init__(self, keys: Mapping[str, bytes], current: str | None = None) -> None:
+        # Not with this module: most processes have no keyring.
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._invalid_tag: type[Exception] = InvalidTag
         if not keys:
             raise ConfigError("a keyring needs at least one key; make one with ckpt.keyring.new_key_line()")
         self._ciphers: dict[str, AESGCM] = {}
@@ -122,7 +128,7 @@ class Keyring:
         body = nonce_at + NONCE_BYTES
         try:
             return cipher.decrypt(bytes(data[nonce_at:body]), bytes(data[body:]), associated + key_id)
-        except InvalidTag:
+        except self._invalid_tag:
             raise CorruptRecordError(
                 "it does not decrypt: it was changed, moved from another key, or the key is a different one"
             ) from None

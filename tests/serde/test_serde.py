@@ -250,6 +250,14 @@ def test_pyarrow_is_imported_only_for_its_own_values() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+def test_cryptography_is_imported_with_a_keyring_and_not_before() -> None:
+    program = (
+        "import sys, ckpt; before = 'cryptography' in sys.modules; ckpt.Keyring({'a': bytes(16)}); "
+        "assert (before, 'cryptography' in sys.modules) == (False, True)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_without_pyarrow_its_values_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     data = MSGPACK.dumps({"t": pa.table({"a": [1]})})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
