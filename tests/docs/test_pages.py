@@ -148,6 +148,7 @@ NOT_RUN = {
     "docs/dev-servers.md": 2,
     "docs/spark.md": 11,  # tests/spark does what they show
     "docs/hbase.md": 1,
+    "docs/planners.md": 1,
     "docs/redis.md": 2,
     "docs/s3.md": 1,
 }

@@ -6,14 +6,17 @@ a key at home (it needs an entry), -1 for one that returns home, else 0. For a g
 instance solves a covering knapsack of its own: lose the excess at the least price.
 
 1. **Price.** Keys of overloaded instances are counted into bins of cost, state and Δ, a few thousand for a
-   million keys. On the bins, a ladder of λ is tried; the table's size is not monotone in λ, so the ladder is
-   scanned, not bisected. Prices whose table would fit come first, the least state first.
-2. **Cover.** With that λ each overloaded instance chooses its keys (`covering`): exactly at the break item.
-3. **Pack.** Chosen keys go, heaviest first, to an instance with a backup (free), home (no entry), or the
+   million keys. On the bins, a ladder of λ is tried; the table's size is not monotone in λ, so the whole
+   ladder is scanned, and only the interval below its best rung is refined. Prices whose table would fit come
+   first, the least state first.
+2. **Return.** Keys away from home whose entry is dearer than what their return costs go home. A return to an
+   overloaded home is paid for by what its load costs there: the price per load at the break item.
+3. **Cover.** With that λ each overloaded instance chooses its keys (`covering`): exactly at the break item.
+4. **Pack.** Chosen keys go, heaviest first, to an instance with a backup (free), home (no entry), or the
    instance with the most room. A key that fits nowhere stays, and its instance chooses again without it.
-4. **Undo.** A move that no limit needs is taken back, most state first, until there is none.
-5. **Search.** Small problems, where the coupling through rooms and entries matters most, get a tabu search
-   (`local_search`) from there.
+5. **Undo.** A move that no limit needs is taken back, most state first, until there is none.
+6. **Search.** Small problems, where the coupling through rooms and entries matters most, get a tabu search
+   (`local_search`).
 
 Weaknesses that its first version had, and what is done about them: it filled the table for nothing (prices
 that are alike are now served heaviest first, and of two answers within 1 % of state the smaller table wins);
@@ -27,6 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import sqrt
+from operator import sub
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,12 +40,13 @@ from ckpt.rebalance.planners.covering import cheapest_cover
 from ckpt.rebalance.planners.llfd import assign, prepare
 from ckpt.rebalance.planners.local_search import MOST_CELLS, improve
 from ckpt.rebalance.planners.minmig import BETA, priority
-from ckpt.rebalance.planners.mixed_bf import badness
 from ckpt.rebalance.planning import Problem, planner
 from ckpt.rebalance.planning.problem import F64, I32, I64, Bool
 
-RUNGS = 24
+RUNGS = 12
 """Prices on the ladder, from the state of a light key to that of the heaviest, by equal factors."""
+REFINEMENTS = 6
+"""How often the interval below the best rung is halved."""
 ATTEMPTS = 6
 """How many prices are carried out, if what the bins said does not come true."""
 ROUNDS = 4
@@ -58,8 +65,8 @@ def lag(problem: Problem) -> I32:
     field = _Field(problem)
     answers = []
     for price in field.prices():
-        place = _Attempt(field, price).place
-        answers.append((badness(problem, place), place))
+        attempt = _Attempt(field, price)
+        answers.append((attempt.badness(), attempt.place))
         if answers[-1][0][:2] == (0, 0) and not field.small:
             break
     least = min(answers, key=lambda answer: answer[0])
@@ -91,10 +98,8 @@ class _Field:
         self.overuse = problem.table_size(problem.current) - problem.table_limit
         room = np.max(problem.limits - self.load)
         self.excesses = {int(d): self._excess(int(d), room) for d in np.flatnonzero(self.over)}
-        away = np.flatnonzero(problem.current != problem.home)
-        away = away[~self.over[problem.current[away]] & ~self.over[problem.home[away]]]
-        self.returning: I64 = away[np.argsort(problem.state[away], kind="stable")]
-        """Keys that could go home, least state first, from instances that need not give up any."""
+        self.away = np.flatnonzero(problem.current != problem.home)
+        self.bins = {d: _Bins(excess) for d, excess in self.excesses.items()}
 
     def _excess(self, d: int, room: float) -> _Excess:
         problem = self.problem
@@ -104,43 +109,73 @@ class _Field:
         if not movable.all():
             keys, cost = keys[movable], cost[movable]
         state, home = problem.state[keys], problem.home[keys]
-        entries = np.where(home == d, 1, np.where(self.over[home], 0, -1))
+        entries = np.where(home == d, 1, 0)
         if problem.backups is not None:
             backups = problem.backups[keys]
             switches = ((backups >= 0) & ~self.over[backups]).any(axis=1)
-            home_switches = (backups == home[:, None]).any(axis=1)
-            entries = np.where((home != d) & switches & ~home_switches, 0, entries)
             state = np.where(switches, 0.0, state)
         return _Excess(float(self.load[d] - problem.limits[d]), keys, cost, state, entries)
 
     def prices(self) -> Iterator[float]:
         """Prices to try, the most promising first."""
         states = [excess.state for excess in self.excesses.values()]
-        states.append(self.problem.state[self.returning])
+        states.append(self.problem.state[self.away])
         positive = np.concatenate([[s[s > 0].min(), s.max()] for s in states if (s > 0).any()] or [[]])
-        rungs = np.geomspace(positive.min() / 2, positive.max() * 2, RUNGS).tolist() if len(positive) else []
-        bins = [_Bins(excess) for excess in self.excesses.values()]
-        returned = np.concatenate([[0.0], np.cumsum(states[-1])])
-        forecasts = []
-        for price in [0.0, *rungs]:
-            at_home = int(np.searchsorted(states[-1], price))
-            parts = [bin_.forecast(price) for bin_ in bins]
-            entries = self.overuse - at_home + sum(entries for _, entries in parts)
-            state = float(returned[at_home]) + sum(state for state, _ in parts)
-            forecasts.append((max(entries, 0.0), state, entries, price))
-        forecasts.sort()
-        enough = forecasts[0][1] * (1 + ALIKE)
-        alike = [f for f in forecasts if f[0] <= forecasts[0][0] and f[1] <= enough]
+        rungs = np.geomspace(positive.min() / 2, positive.max() * 4, RUNGS).tolist() if len(positive) else []
+        forecasts = sorted((*self._forecast(price), price) for price in [0.0, *rungs])
+        too_low = max(
+            (price for over, _, _, price in forecasts if 0 < price < forecasts[0][3] and over), default=0
+        )
+        for _ in range(REFINEMENTS if too_low else 0):
+            between = (*self._forecast(sqrt(too_low * forecasts[0][3])), sqrt(too_low * forecasts[0][3]))
+            if between < forecasts[0]:
+                forecasts.insert(0, between)
+            else:
+                too_low = between[3]
+        least = forecasts[0]
+        alike = [f for f in forecasts if f[0] <= least[0] and f[1] <= least[1] * (1 + ALIKE)]
         alike.sort(key=lambda f: f[2])
         for *_, price in [*alike, *(f for f in forecasts if f not in alike)][:ATTEMPTS]:
             yield price
+
+    def returning(self, price: float) -> I64:
+        """The keys that go home at this price of an entry, the most worthwhile first.
+
+        A key's return saves an entry, and the price of its load where that is overloaded; it costs its state,
+        and the price of its load where home is overloaded.
+        """
+        problem, away = self.problem, self.away
+        per_load = np.zeros(problem.instances)
+        for d, bins in self.bins.items():
+            per_load[d] = bins.forecast(price, bins.need).per_load
+        change = per_load[problem.home[away]] - per_load[problem.current[away]]
+        value = problem.state[away] - price + change * problem.cost[away]
+        return np.asarray(away[np.argsort(value, kind="stable")][: np.count_nonzero(value < 0)])
+
+    def _forecast(self, price: float) -> tuple[float, float, float]:
+        """Entries above the limit, state that moves, and the growth of the table, if keys could be cut."""
+        problem, home = self.problem, self.returning(price)
+        n = problem.instances
+        load = self.load + np.bincount(problem.home[home], weights=problem.cost[home], minlength=n)
+        load -= np.bincount(problem.current[home], weights=problem.cost[home], minlength=n)
+        parts = [bins.forecast(price, float(load[d] - problem.limits[d])) for d, bins in self.bins.items()]
+        entries = self.overuse - len(home) + sum(part.entries for part in parts)
+        state = float(problem.state[home].sum()) + sum(part.state for part in parts)
+        return max(entries, 0.0), state, entries
+
+
+class _Forecast(NamedTuple):
+    state: float
+    entries: float
+    per_load: float
+    """What the last unit of load costs that is given up."""
 
 
 class _Bins:
     """The keys of one overloaded instance, counted into bins of cost, state and Δ."""
 
     def __init__(self, excess: _Excess) -> None:
-        self._need = excess.need
+        self.need = excess.need
         cost, state, entries = excess.cost, excess.state, excess.entries
         if len(cost) > _FEW:
             c, s = _bin(cost), _bin(state)
@@ -153,14 +188,26 @@ class _Bins:
         else:
             self._cost, self._state, self._entries = cost, state, entries.astype(np.float64)
 
-    def forecast(self, price: float) -> tuple[float, float]:
-        """The state that moves and the growth of the table, if bins could be cut."""
-        paid = self._state + price * self._entries
-        order = np.argsort(paid / self._cost, kind="stable")
-        cost = self._cost[order]
-        before = np.cumsum(cost) - cost
-        part = np.where(paid[order] < 0, 1.0, np.clip((self._need - before) / cost, 0.0, 1.0))
-        return float(part @ self._state[order]), float(part @ self._entries[order])
+        self._ordered: tuple[float, I64, F64] = (-1.0, np.empty(0, np.int64), np.empty(0))
+
+    def forecast(self, price: float, need: float) -> _Forecast:
+        """What it comes to if the instance gives up this load, and bins could be cut."""
+        if self._ordered[0] != price:
+            paid = self._state + price * self._entries
+            order = np.argsort(paid / self._cost, kind="stable")
+            self._ordered = price, order, np.cumsum(self._cost[order])
+        _, order, reached = self._ordered
+        if need <= 0 or not len(order):
+            return _Forecast(0.0, 0.0, 0.0)
+        at = min(int(np.searchsorted(reached, need)), len(order) - 1)
+        last, cost = int(order[at]), self._cost
+        part = min(1.0, (need - float(reached[at])) / cost[last] + 1)
+        before = order[:at]
+        return _Forecast(
+            float(self._state[before].sum() + part * self._state[last]),
+            float(self._entries[before].sum() + part * self._entries[last]),
+            float((self._state[last] + price * self._entries[last]) / cost[last]),
+        )
 
 
 def _bin(values: F64) -> I64:
@@ -175,9 +222,11 @@ class _Attempt:
         self._problem = problem = field.problem
         self._limits, self._floors = problem.limits.tolist(), problem.floors.tolist()
         self._price = price
+        self._overuse = field.overuse
         self.place = problem.current.copy()
         self.load = field.load.tolist()
-        self._return_home(field.returning)
+        self._over = field.over
+        self._return_home(field.returning(price))
         stuck: dict[int, Bool] = {d: np.zeros(len(e.keys), np.bool_) for d, e in field.excesses.items()}
         for _ in range(ROUNDS):
             chosen = []
@@ -199,7 +248,18 @@ class _Attempt:
             self._exchange()
         if any(self._floors):
             self._fill()
-        self.place = take_back(problem, self.place)
+        self.place = take_back(problem, self.place, np.array(self.load))
+
+    def badness(self) -> tuple[float, float, float]:
+        """What is wrong with the placement, as everywhere, but counted from the few keys that moved."""
+        problem, moved = self._problem, np.flatnonzero(self.place != self._problem.current)
+        source, target, home = problem.current[moved], self.place[moved], problem.home[moved]
+        load, n = problem.load.copy(), problem.instances
+        load -= np.bincount(source, weights=problem.cost[moved], minlength=n)
+        load += np.bincount(target, weights=problem.cost[moved], minlength=n)
+        overuse = self._overuse + np.count_nonzero(target != home) - np.count_nonzero(source != home)
+        outside = np.maximum(load - problem.limits, 0) + np.maximum(problem.floors - load, 0)
+        return max(float(overuse), 0.0), float(outside.sum()), problem.migrated_bytes(self.place)
 
     def _move(self, k: int, d: int) -> None:
         self.load[self.place[k]] -= self._problem.cost[k]
@@ -209,18 +269,16 @@ class _Attempt:
     def _fits(self, k: int, d: int) -> bool:
         return bool(self.load[d] + self._problem.cost[k] <= self._limits[d])
 
-    def _return_home(self, returning: I64) -> None:
-        """Free entries that are dearer than the state behind them."""
-        worth = returning[: int(np.searchsorted(self._problem.state[returning], self._price))]
-        for k, home in zip(worth.tolist(), self._problem.home[worth].tolist(), strict=True):
-            if self._fits(k, home):
+    def _return_home(self, keys: I64) -> None:
+        """Free entries that are dearer than what it costs to go home; overloaded homes give up more then."""
+        for k, home in zip(keys.tolist(), self._problem.home[keys].tolist(), strict=True):
+            if self._over[home] or self._fits(k, home):
                 self._move(k, home)
 
     def _pack(self, chosen: I64) -> I64:
         """Move these keys, heaviest first; those that fit nowhere stay, and are returned."""
         problem = self._problem
         order = chosen[np.argsort(-problem.cost[chosen], kind="stable")]
-        instances = range(problem.instances)
         unplaced = []
         for k, home in zip(order.tolist(), problem.home[order].tolist(), strict=True):
             source = int(self.place[k])
@@ -228,7 +286,7 @@ class _Attempt:
             if problem.backups is not None:
                 backups = [int(b) for b in problem.backups[k] if b >= 0]
                 targets = [*targets, *backups] if self._price > problem.state[k] else [*backups, *targets]
-            targets.append(max(instances, key=lambda d: self._limits[d] - self.load[d]))
+            targets.append(self._roomiest())
             for d in targets:
                 if d != source and self._fits(k, d):
                     self._move(k, d)
@@ -236,6 +294,10 @@ class _Attempt:
             else:
                 unplaced.append(k)
         return np.array(unplaced, np.int64)
+
+    def _roomiest(self) -> int:
+        room = list(map(sub, self._limits, self.load))
+        return room.index(max(room))
 
     def _exchange(self) -> None:
         """Where moves alone do not help, let LLFD exchange keys: overloaded instances give up γ's first."""
@@ -267,9 +329,9 @@ class _Attempt:
                 return
 
 
-def take_back(problem: Problem, place: I32) -> I32:
+def take_back(problem: Problem, place: I32, load: F64 | None = None) -> I32:
     """The placement without moves that no limit needs, those of most state first."""
-    load, entries = problem.loads(place), problem.table_size(place)
+    load, entries = problem.loads(place) if load is None else load, problem.table_size(place)
     place = place.copy()
     moved = np.flatnonzero(place != problem.current)
     moved = moved[np.lexsort((-problem.cost[moved], -problem.state[moved]))]
