@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +14,19 @@ import ckpt.rebalance as rb
 from ckpt.rebalance.planning.registry import Claim, find
 from tests.rebalance.planning.instances import Case, cases, loads_of
 
+PAGE = Path(__file__).parents[3] / "docs" / "planners.md"
+
+
+def register_planner_of_the_page() -> None:
+    """Register the planner that docs/planners.md shows, under the module name that tests/docs uses."""
+    shown = re.search(
+        r"^@rb\.planner\(.*?^    return target$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert shown is not None
+    exec(shown[0], {"np": np, "rb": rb, "__name__": "page_planners"})
+
+
+register_planner_of_the_page()
 PLANNERS = rb.planner_names()
 quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -217,4 +233,4 @@ def test_arrays_that_were_given_are_not_changed(planner: str) -> None:
 def test_every_promised_planner_is_there() -> None:
     hashes = "kg pkg dynamic bi bi6 taskb"
     papers = "lptf readj dlb-l dlb-h simple llfd mintable minmig mixed mixed-bf ftlb qmmp mnrt"
-    assert {*hashes.split(), *papers.split(), "lag", "portfolio", "exact"} <= set(PLANNERS)
+    assert {*hashes.split(), *papers.split(), "lag", "portfolio", "exact", "lightest-first"} <= set(PLANNERS)
