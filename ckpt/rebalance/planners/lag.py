@@ -51,6 +51,8 @@ ATTEMPTS = 6
 """How many prices are carried out, if what the bins said does not come true."""
 ROUNDS = 4
 """How often an instance chooses again, after keys that it gave up fit nowhere."""
+SQUEEZE = 0.05
+"""A key that fits nowhere by less than this fraction of the mean load may push light keys out."""
 ALIKE = 0.01
 """Answers whose state differs by less are equal; then the smaller table wins."""
 _BIN_SHIFT = 20
@@ -69,10 +71,12 @@ def lag(problem: Problem) -> I32:
         answers.append((attempt.badness(), attempt.place))
         if answers[-1][0][:2] == (0, 0) and not field.small:
             break
-    least = min(answers, key=lambda answer: answer[0])
-    if field.small and least[0] != (0, 0, 0):
-        return take_back(problem, improve(problem, least[1]))
-    return least[1]
+    wrong, place = min(answers, key=lambda answer: answer[0])
+    if wrong[0]:
+        place = keep_table(problem, place)
+    if field.small and wrong != (0, 0, 0):
+        return take_back(problem, improve(problem, place))
+    return place
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +100,7 @@ class _Field:
         self.load = problem.load
         self.over = self.load > problem.limits
         self.overuse = problem.table_size(problem.current) - problem.table_limit
-        room = np.max(problem.limits - self.load)
+        room = np.max(problem.limits - self.load) + SQUEEZE * problem.mean
         self.excesses = {int(d): self._excess(int(d), room) for d in np.flatnonzero(self.over)}
         self.away = np.flatnonzero(problem.current != problem.home)
         self.bins = {d: _Bins(excess) for d, excess in self.excesses.items()}
@@ -292,8 +296,35 @@ class _Attempt:
                     self._move(k, d)
                     break
             else:
-                unplaced.append(k)
+                if not self._squeeze(k, targets[-1]):
+                    unplaced.append(k)
         return np.array(unplaced, np.int64)
+
+    def _squeeze(self, k: int, d: int) -> bool:
+        """Move a key to an instance that has nearly room for it, and light keys from there to others."""
+        problem, source = self._problem, int(self.place[k])
+        need = self.load[d] + float(problem.cost[k]) - self._limits[d]
+        if source == d or need > SQUEEZE * problem.mean:
+            return False
+        keys = np.flatnonzero((self.place == d) & (problem.current == d) & (problem.cost > 0))
+        keys = keys[problem.cost[keys] < problem.cost[k]]
+        paid = problem.state[keys] + self._price * (problem.home[keys] == d)
+        pushed = keys[cheapest_cover(problem.cost[keys], paid, need)]
+        if problem.cost[pushed].sum() < need:
+            return False
+        self._move(k, d)
+        done: list[int] = []
+        for other in pushed.tolist():
+            to = self._roomiest()
+            if to in (d, source) or not self._fits(other, to):
+                break
+            self._move(other, to)
+            done.append(other)
+        if self.load[d] <= self._limits[d]:
+            return True
+        for other in (*done, k):
+            self._move(other, int(problem.current[other]))
+        return False
 
     def _roomiest(self) -> int:
         room = list(map(sub, self._limits, self.load))
@@ -351,3 +382,16 @@ def take_back(problem: Problem, place: I32, load: F64 | None = None) -> I32:
         entries += int(grows[at])
         place[k] = problem.current[k]
         moved = np.delete(moved, at)
+
+
+def keep_table(problem: Problem, place: I32) -> I32:
+    """The placement with the lightest keys sent home for which the table has no room, whatever their load.
+
+    A plan that balances less can be applied, one whose table is too large cannot.
+    """
+    away = np.flatnonzero(place != problem.home)
+    lightest = away[np.lexsort((problem.state[away], problem.cost[away]))]
+    home = lightest[: max(len(away) - problem.table_limit, 0)]
+    place = place.copy()
+    place[home] = problem.home[home]
+    return place

@@ -72,7 +72,7 @@ def recount(name: str, situation: Situation, reduced: Reduced, placement: Placem
         splits=splits,
         backups=backups,
         loads=loads,
-        loads_before=_loads(situation, loads.instance, situation.splits),
+        loads_before=_before(situation, reduced),
         loads_after=after[:n],
         limits=reduced.limits,
         table_limit=limit,
@@ -147,6 +147,12 @@ def judge(plan: Plan, reduced: Reduced) -> tuple[Status, str]:
         more = ", …" if len(reduced.giants) > 3 else ""
         return Status.GIANT, f"{len(reduced.giants)} heavier than an instance may be: {names}{more}"
     return Status.OK, ""
+
+
+def _before(situation: Situation, reduced: Reduced) -> F64:
+    if reduced.start is situation.loads.instance:
+        return reduced.problem.load
+    return _loads(situation, situation.loads.instance, situation.splits)
 
 
 def _loads(situation: Situation, place: I32, splits: Splits) -> F64:

@@ -78,6 +78,18 @@ def test_lag_moves_less_state_than_mixed_within_the_same_table() -> None:
     assert lag.migrated_bytes <= mixed.migrated_bytes
 
 
+@pytest.mark.parametrize("planner", ["lag", "portfolio"])
+@pytest.mark.parametrize("limit", [0, 1, 5])
+def test_a_table_that_is_too_small_is_kept_and_the_loads_are_told(planner: str, limit: int) -> None:
+    rng = np.random.default_rng(limit)
+    home = np.minimum(rng.integers(0, 9, 300), 4)
+    loads = rb.Loads(np.arange(300, dtype=np.uint64), rng.uniform(1, 2, 300), np.ones(300), home, home=home)
+    plan = rb.plan(loads, planner, instances=5, table_limit=limit)
+    assert plan.status is rb.Status.BEST_EFFORT
+    assert len(plan.table) <= limit
+    assert "instance 4" in plan.reason
+
+
 def test_giants_are_parted_pinned_and_told() -> None:
     loads = rb.Loads(
         ["a", "b", "c", "d", "e"],
