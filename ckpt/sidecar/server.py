@@ -21,6 +21,9 @@ from ckpt.sidecar.wire import PeerGoneError, Wire
 
 log = logging.getLogger(__name__)
 
+_SILENCE_S = 1.0
+"""How long a connection may say nothing while others wait to be accepted."""
+
 
 @dataclass(frozen=True, slots=True)
 class SidecarOptions:
@@ -34,7 +37,10 @@ class SidecarOptions:
     """How long a client may be stuck inside a frame; long frames get one second more for each MiB."""
     max_connections: int = 1024
     max_waiting: int = 64
-    """Connections that have not said hello yet; more are not accepted before one of them has, or was cut."""
+    """Connections that have not said hello yet; more are not accepted before one of them has, or was cut.
+
+    To let others in, those are cut that have said nothing for a second.
+    """
     shutdown_s: float = 10.0
     """How long requests under way may take to finish when the sidecar is told to end."""
 
@@ -82,7 +88,9 @@ class Sidecar:
         )
         self._changed = threading.Condition()
         self._sessions: dict[Session, threading.Thread] = {}
-        self._waiting = self._inside = 0
+        self._waiting: dict[Session, float] = {}
+        """Connections that were not let in yet, or are being refused, and since when; oldest first."""
+        self._inside = 0
         self._lifelines = 0
         self._alone_since = time.monotonic()
         self._ending = False
@@ -140,20 +148,32 @@ class Sidecar:
 
     def _admit(self, session: Session, thread: threading.Thread) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._ending or self._waiting < self._options.max_waiting)
+            while not self._ending and len(self._waiting) >= self._options.max_waiting:
+                self._changed.wait(self._cut_silent())
             if self._ending:
                 return False
             thread.start()  # it waits for us before it counts
-            self._waiting += 1
+            self._waiting[session] = time.monotonic()
             self._sessions[session] = thread
             return True
+
+    def _cut_silent(self) -> float:
+        """End connections that have been silent for too long; how long to wait before looking again."""
+        now_s = time.monotonic()
+        for session, since_s in self._waiting.items():
+            if now_s - since_s < _SILENCE_S:
+                return _SILENCE_S - (now_s - since_s)
+            # What a client has said on a busy host may lie there for a while before its thread reads it.
+            if not session.wire.has_unread():
+                session.wire.wake()
+        return _SILENCE_S
 
     def _run(self, session: Session) -> None:
         counters = self._service.counters
         is_in = False
         try:
             is_lifeline = session.let_in()
-            self._count_in(is_lifeline)
+            self._count_in(session, is_lifeline)
             is_in = True
             if is_lifeline:
                 self._hold(session)
@@ -171,13 +191,12 @@ class Sidecar:
         finally:
             session.wire.close()
             with self._changed:
-                # Whoever is refused waits, in this sense, until it is gone: it takes no place from others.
                 self._inside -= is_in
-                self._waiting -= not is_in
+                self._waiting.pop(session, None)  # a refused connection is in it until its socket is closed
                 del self._sessions[session]
                 self._changed.notify_all()
 
-    def _count_in(self, is_lifeline: bool) -> None:
+    def _count_in(self, session: Session, is_lifeline: bool) -> None:
         if is_lifeline and self._service.ends_if_broken():
             raise RefusedError(Kind.UNAVAILABLE, "the sidecar's backend is broken; start it again")
         with self._changed:
@@ -188,7 +207,7 @@ class Sidecar:
                     Kind.UNAVAILABLE, f"the sidecar has {self._inside} connections already; close some"
                 )
             self._inside += 1
-            self._waiting -= 1
+            del self._waiting[session]
             # Counted before the client is told: who has a lifeline can rely on it.
             self._lifelines += is_lifeline
             self._changed.notify_all()

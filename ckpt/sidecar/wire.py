@@ -7,6 +7,7 @@ with the frame's length. So a stuck or malicious peer costs one connection for a
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import struct
@@ -36,7 +37,7 @@ class SlowPeerError(PeerGoneError):
 
 
 class Wire:
-    """One connection; used by one thread at a time. `wake` and `close` may come from another."""
+    """One connection; used by one thread at a time. `has_unread`, `wake`, `close` may come from another."""
 
     def __init__(self, sock: socket.socket, *, frame_timeout_s: float) -> None:
         self._sock = sock
@@ -59,9 +60,14 @@ class Wire:
     def start_tls(self, context: ssl.SSLContext, timeout_s: float, *, server_name: str | None = None) -> None:
         """Encrypt what follows; with a server name as the client, without as the server."""
         self._sock.settimeout(timeout_s)
-        self._sock = context.wrap_socket(
-            self._sock, server_side=server_name is None, server_hostname=server_name
+        secured = context.wrap_socket(
+            self._sock,
+            server_side=server_name is None,
+            server_hostname=server_name,
+            do_handshake_on_connect=False,
         )
+        self._sock = secured  # so that another thread can end the handshake
+        secured.do_handshake()
         self._allow(self._frame_timeout_s)
 
     # -- receiving -------------------------------------------------------------------------------
@@ -176,6 +182,15 @@ class Wire:
                 _require_speed(deadline)
 
     # -- life ------------------------------------------------------------------------------------
+
+    def has_unread(self) -> bool:
+        """Whether something has arrived that was not received yet; the end of the connection counts."""
+        arrived = select.poll()
+        try:
+            arrived.register(self._sock, select.POLLIN)
+        except ValueError:  # it was closed meanwhile
+            return False
+        return bool(arrived.poll(0))
 
     def wake(self) -> None:
         """Take no more from the peer: whoever waits for a frame sees the end; what is sent still arrives."""

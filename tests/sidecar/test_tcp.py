@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,25 @@ def encrypted(server_tls: ssl.SSLContext) -> Iterator[Sidecar]:
     options = SidecarOptions(frame_timeout_s=0.5)
     with Sidecar(ckpt.open_backend("memory://"), TcpListener("127.0.0.1", 0), options, door=door) as sidecar:
         yield sidecar
+
+
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_silent_connections_do_not_keep_others_out(
+    connect: Connect, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, secured: bool
+) -> None:
+    door = Door(token=TOKEN.encode(), tls=server_tls if secured else None, timeout_s=600)
+    options = SidecarOptions(max_waiting=4)
+    with (
+        Sidecar(ckpt.open_backend("memory://"), TcpListener("127.0.0.1", 0), options, door=door) as sidecar,
+        ExitStack() as silent,
+    ):
+        port = int(sidecar.name.rpartition(":")[2])
+        held = [silent.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(10)]
+        for one in held[::2]:
+            one.sendall(MAGIC[:2])  # nor does who begins to speak and stops
+        connect(sidecar, token=TOKEN, tls=client_tls if secured else None).ping()
+        while held[1].recv(100):  # with TLS it is told why before it is cut
+            pass
 
 
 def test_with_the_token_everything_works(plain: Sidecar, connect: Connect) -> None:
