@@ -9,6 +9,7 @@ runs already, whether that one lets them in.
 from __future__ import annotations
 
 import contextlib
+import os
 import ssl
 import subprocess
 import threading
@@ -57,7 +58,7 @@ def check_address(address: str, python: str) -> None:
         threading.Thread(target=sidecar.wait, name="ckpt-check-sidecar", daemon=True).start()
 
 
-def check_sidecar(name: str, token: str, ca: str | None) -> None:
+def check_sidecar(name: str, token: str, ca: str | os.PathLike[str] | None) -> None:
     """Return if the sidecar at HOST:PORT lets in whoever has this token; errors as of `check_address`."""
     try:
         tls = None if ca is None else ssl.create_default_context(cafile=ca)

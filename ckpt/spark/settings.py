@@ -68,7 +68,7 @@ class RunningSidecar:
     """Its host and port."""
     token: str = "env:CKPT_TOKEN"
     """The environment variable that holds its token on every executor."""
-    ca: str | None = None
+    ca: str | os.PathLike[str] | None = None
     """The certificates that vouch for it, in a PEM file that is on every executor; none: no TLS."""
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class RunningSidecar:
         """What Spark is told about it."""
         told = {"sidecar": self.name, "sidecar.token": self.token}
         if self.ca is not None:
-            told["sidecar.ca"] = self.ca
+            told["sidecar.ca"] = os.fspath(self.ca)
         return {f"{_STATE_STORE}.ckpt.{name}": value for name, value in told.items()}
 
 
@@ -105,7 +105,7 @@ def configure(
     builder: BuilderT,
     address: str,
     *,
-    python: str | None = None,
+    python: str | os.PathLike[str] | None = None,
     reach: Reach | str = Reach.AUTO,
     sidecar: RunningSidecar | None = None,
     check: bool | None = None,
@@ -123,6 +123,7 @@ def configure(
     >>> builder = SparkSession.builder.master("local[2]")                        # doctest: +SKIP
     >>> spark = configure(builder, "log:///var/ckpt/shop").getOrCreate()         # doctest: +SKIP
     """
+    _require_text(address)
     _require_no_session()
     given = {**given_settings(), **getattr(builder, "_options", {})}
     _require_classic(given)
@@ -157,7 +158,7 @@ def session_settings(
     address: str,
     *,
     master: str | None = None,
-    python: str | None = None,
+    python: str | os.PathLike[str] | None = None,
     reach: Reach | str = Reach.AUTO,
     sidecar: RunningSidecar | None = None,
 ) -> dict[str, str]:
@@ -165,6 +166,7 @@ def session_settings(
 
     `env:NAME` instead of an address names an environment variable that holds it on every executor.
     """
+    _require_text(address)
     where, local = _reach(reach), _is_local(master)
     variable = _VARIABLE.fullmatch(address)
     if variable is None:
@@ -181,8 +183,9 @@ def session_settings(
         # Each attempt at a batch has an id of its own: no retry or speculative task changes another's state.
         f"{_STATE_STORE}.checkpointFormatVersion": "2",
         ADDRESS_SETTING: address,
-        f"{_STATE_STORE}.ckpt.python": python
-        or (sys.executable if local or where is Reach.HOST else "python3"),
+        f"{_STATE_STORE}.ckpt.python": os.fspath(
+            python or (sys.executable if local or where is Reach.HOST else "python3")
+        ),
         **({} if sidecar is None else sidecar.settings()),
     }
 
@@ -221,6 +224,12 @@ def require_known(given: Mapping[str, Any]) -> None:
         if not pattern.fullmatch(str(value).strip()):
             shown = "" if pattern is _VARIABLE else f", and not {value!r}"  # it may be the token itself
             raise ConfigError(f"{name} is {what}{shown}")
+
+
+def _require_text(address: object) -> None:
+    """A path is no address: it does not say which backend is meant."""
+    if not isinstance(address, str):
+        parse_address(address)  # type: ignore[arg-type] # it says what an address is
 
 
 def _require_no_secret(address: str) -> None:

@@ -6,6 +6,7 @@ Spark finds the source by itself where ckpt is installed (`pyspark_ckpt`); elsew
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ _SHARE_KEYS = 250_000
 _BATCH_ROWS = 65536
 
 
-def read_state(spark: SparkSession, checkpoint: str, **options: str | int) -> DataFrame:
+def read_state(spark: SparkSession, checkpoint: str | os.PathLike[str], **options: str | int) -> DataFrame:
     """The state of a query as its last committed batch left it; options are those of the data source.
 
     Examples
@@ -45,6 +46,7 @@ def read_state(spark: SparkSession, checkpoint: str, **options: str | int) -> Da
             "this session keeps no state with ckpt; name the address: "
             "spark.read.format('ckpt').option('address', ...).load(checkpoint)"
         )
+    checkpoint = os.fspath(checkpoint)
     given = {"address": address, **{name: str(value) for name, value in options.items()}}
     # Asked here as well: what is wrong is then one line of ours, and no traceback within an error of Spark.
     CkptDataSource({**given, "path": checkpoint}).schema()
@@ -88,7 +90,7 @@ class SourceOptions:
             ),
             options.get("family"),
             _yes(options, "raw"),
-            _number(options, "numPartitions"),
+            _number(options, "numPartitions", least=1),
         )
 
 
@@ -248,12 +250,12 @@ def _type(document: Any) -> Any:
     return StructField.fromJson(field).dataType
 
 
-def _number(options: Mapping[str, str], name: str) -> int | None:
+def _number(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdecimal():
-        raise ConfigError(f"option {name!r} is a whole number from 0, got {text!r:.40}")
+    if not text.isdecimal() or int(text) < least:
+        raise ConfigError(f"option {name!r} is a whole number from {least}, got {text!r:.40}")
     return int(text)
 
 

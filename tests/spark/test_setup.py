@@ -374,3 +374,16 @@ def test_a_sidecar_has_a_port_and_no_token_in_settings(name: str, token: str) ->
     with pytest.raises(ConfigError) as caught:
         ckpt.spark.RunningSidecar(name, token=token)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_path_is_no_address_and_the_error_says_so(installed: Path) -> None:
+    for prepare in (lambda address: ckpt.spark.configure(Builder(), address), ckpt.spark.session_settings):
+        with pytest.raises(ConfigError, match=r"/var/ckpt'\) is not an address; write scheme://location"):
+            prepare(Path("/var/ckpt"))
+
+
+def test_files_may_be_named_by_paths(installed: Path) -> None:
+    sidecar = ckpt.spark.RunningSidecar("db1:7077", ca=Path("/etc/ca.pem"))
+    told = ckpt.spark.session_settings("log:///var/ckpt", python=Path("/opt/python"), sidecar=sidecar)
+    assert told["spark.sql.streaming.stateStore.ckpt.python"] == "/opt/python"
+    assert told["spark.sql.streaming.stateStore.ckpt.sidecar.ca"] == "/etc/ca.pem"

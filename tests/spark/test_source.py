@@ -85,7 +85,7 @@ def test_earlier_versions(spark: SparkSession, counted: str) -> None:
 
 
 def test_a_version_is_what_every_row_says(spark: SparkSession, counted: str) -> None:
-    state = ckpt.spark.read_state(spark, counted)
+    state = ckpt.spark.read_state(spark, Path(counted))
     assert {row[0] for row in state.select("version").distinct().collect()} == {2}
     query = Checkpoint(counted).query
     assert {row[0] for row in state.select("namespace").distinct().collect()} <= {
@@ -107,6 +107,8 @@ def test_namespaces_can_be_named(spark: SparkSession, address: str, counted: str
     reader = spark.read.format("ckpt").option("address", address)
     query = Checkpoint(counted).query
     whole = reader.option("namespace", f"spark/{query}").option("numPartitions", 2).load()
+    with pytest.raises(ConfigError, match="option 'numPartitions' is a whole number from 1, got '0'"):
+        ckpt.spark.read_state(spark, counted, numPartitions=0)
     assert whole.rdd.getNumPartitions() == 2
     assert as_counter(whole.select("partition", "key", "value")) == by_spark(spark, counted)
     one = reader.option("namespace", f"spark/{query}/0/1/default").load()
