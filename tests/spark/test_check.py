@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 
 import ckpt
 from ckpt.cli import main
+from ckpt.dev import TlsFiles
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar import Door, Sidecar, SidecarClient, TcpListener
 from ckpt.spark import RunningSidecar
@@ -176,13 +177,14 @@ class TestASidecarThatRuns:
 
         return start
 
-    def test_it_lets_us_in(self, serve: Callable[..., Sidecar], certificate: tuple[str, str]) -> None:
+    def test_it_lets_us_in(self, serve: Callable[..., Sidecar], tls_files: Callable[[str], TlsFiles]) -> None:
+        files = tls_files("sidecar")
         with serve() as sidecar:
             RunningSidecar(sidecar.name).check()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate)
+        context.load_cert_chain(files.certificate)
         with serve(context) as sidecar:
-            RunningSidecar(sidecar.name, ca=certificate[0]).check()
+            RunningSidecar(sidecar.name, ca=files.authority).check()
 
     def test_a_wrong_token(self, serve: Callable[..., Sidecar], monkeypatch: pytest.MonkeyPatch) -> None:
         with serve() as sidecar:
@@ -197,21 +199,22 @@ class TestASidecarThatRuns:
                 RunningSidecar(sidecar.name, token="env:SHOP_TOKEN").check()
 
     def test_one_has_tls_and_the_other_has_not(
-        self, serve: Callable[..., Sidecar], certificate: tuple[str, str], tmp_path: Path
+        self, serve: Callable[..., Sidecar], tls_files: Callable[[str], TlsFiles], tmp_path: Path
     ) -> None:
+        files = tls_files("sidecar")
         with serve() as sidecar:
             with pytest.raises(BackendUnavailableError, match=r"no sidecar lets us in .* with TLS"):
-                RunningSidecar(sidecar.name, ca=certificate[0]).check()
+                RunningSidecar(sidecar.name, ca=files.authority).check()
             with pytest.raises(ConfigError, match="name a PEM file"):
                 RunningSidecar(sidecar.name, ca=str(tmp_path / "none")).check()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate)
+        context.load_cert_chain(files.certificate)
         with serve(context) as sidecar:
             with pytest.raises(BackendUnavailableError, match=r"no sidecar lets us in .* without TLS"):
                 RunningSidecar(sidecar.name).check()
             elsewhere = f"localhost:{sidecar.name.rpartition(':')[2]}"
             with pytest.raises(BackendUnavailableError, match="no sidecar lets us in at localhost"):
-                RunningSidecar(elsewhere, ca=certificate[0]).check()
+                RunningSidecar(elsewhere, ca=files.authority).check()
 
     def test_nobody_is_there(self, serve: Callable[..., Sidecar]) -> None:
         pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt[spark]'")

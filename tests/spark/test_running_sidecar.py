@@ -20,6 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 import ckpt
+from ckpt.dev import TlsFiles
 from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener
 from ckpt.sidecar.frames import HEAD, HELLO, Kind, Status, Welcome, encode_error, frame
 from ckpt.spark.settings import _holds_a_secret
@@ -140,26 +141,27 @@ def test_a_sidecar_that_lets_no_request_in_any_more_is_waited_for(
 
 
 def test_tls_with_whom_the_ca_vouches_for(
-    provider_of: Any, serve: Serve, certificate: tuple[str, str], tmp_path: Path
+    provider_of: Any, serve: Serve, tls_files: Callable[[str], TlsFiles], tmp_path: Path
 ) -> None:
+    files = tls_files("sidecar")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
+    context.load_cert_chain(files.certificate)
     with serve(tls=context) as sidecar:
-        settings = settings_of(sidecar.name, sidecar_ca=certificate[0])
+        settings = settings_of(sidecar.name, sidecar_ca=files.authority)
         store = provider_of(settings=settings).open(0)
         for number in range(200):
             store.put("a", number, number)
         first = store.commit()
         assert len(provider_of(settings=settings).open(1, first).all()) == 200
         assert "if it wants TLS, set" in said_by(provider_of(settings=settings_of(sidecar.name)))
-        elsewhere = settings_of(f"localhost:{sidecar.name.rpartition(':')[2]}", sidecar_ca=certificate[0])
+        elsewhere = settings_of(f"localhost:{sidecar.name.rpartition(':')[2]}", sidecar_ca=files.authority)
         assert "names localhost" in said_by(provider_of(settings=elsewhere))
         nothing = tmp_path / "empty.pem"
         nothing.touch()
         said = said_by(provider_of(settings=settings_of(sidecar.name, sidecar_ca=str(nothing))))
         assert "it holds no certificate" in said
     with serve() as plain:
-        said = said_by(provider_of(settings=settings_of(plain.name, sidecar_ca=certificate[0])))
+        said = said_by(provider_of(settings=settings_of(plain.name, sidecar_ca=files.authority)))
         assert "no TLS with the sidecar" in said
 
 
