@@ -82,7 +82,7 @@ clean:  ## remove the virtual environment, caches and build results
 	find ckpt backends bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip learned dependency groups in 25.1, so the environment's own pip is renewed first.
-$(READY): pyproject.toml $(wildcard hatch_build.py backends/ckpt_backends/log/native.c backends/ckpt_backends/log/xxh3.h)
+$(READY): pyproject.toml $(wildcard hatch_build.py backends/ckpt_backends/engine/native.c backends/ckpt_backends/engine/xxh3.h)
 	@if [ -z "$(PYTHON)" ]; then \
 		echo "ckpt needs Python 3.11 or later on the PATH: sudo apt-get install python3 (or make PYTHON=/path/to/python3)" >&2; exit 1; fi
 	@if ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \

@@ -16,7 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDER = "backends/ckpt_backends/log"
+FOLDER = "backends/ckpt_backends/engine"
 MODULE = "_native.abi3.so"
 FLAGS = ["-O3", "-g0", "-fPIC", "-shared", "-fvisibility=hidden"]
 
@@ -35,7 +35,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         self._aside = tempfile.TemporaryDirectory()
         module = os.path.join(self._aside.name, MODULE)
         if self._compile(folder, module):
-            build_data["force_include"][module] = f"ckpt_backends/log/{MODULE}"
+            build_data["force_include"][module] = f"ckpt_backends/engine/{MODULE}"
             build_data["pure_python"] = False
             build_data["tag"] = f"cp311-abi3-{_platform()}"
 

@@ -6,9 +6,9 @@ stable storage behind one contract.
 
 from __future__ import annotations
 
-from ckpt.acks import Ack, SaveResult
-from ckpt.backend import Backend, Capabilities
-from ckpt.envelope import ValueCodec
+from ckpt.contract.backend import Backend, Capabilities
+from ckpt.contract.registry import open_backend
+from ckpt.contract.versions import Commit
 from ckpt.errors import (
     BackendUnavailableError,
     BlankStateError,
@@ -21,17 +21,17 @@ from ckpt.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from ckpt.keeper_file import open_keeper
-from ckpt.keyring import Keyring
-from ckpt.lanes import Accounts, Overflow
-from ckpt.namespace import Namespace
-from ckpt.nullkeeper import NullKeeper
-from ckpt.options import KeeperOptions, NamespaceOptions, OnUnavailable
-from ckpt.recovery import Recovery
-from ckpt.registry import open_backend
-from ckpt.safekeeper import SafeKeeper
+from ckpt.keeper.acks import Ack, SaveResult
+from ckpt.keeper.files import open_keeper
+from ckpt.keeper.lanes import Accounts, Overflow
+from ckpt.keeper.namespace import Namespace
+from ckpt.keeper.nullkeeper import NullKeeper
+from ckpt.keeper.options import KeeperOptions, NamespaceOptions, OnUnavailable
+from ckpt.keeper.recovery import Recovery
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt.types import Changes, CommitId, Epoch
-from ckpt.versions import Commit
+from ckpt.values.envelope import ValueCodec
+from ckpt.values.keyring import Keyring
 
 __version__ = "0.1.0"
 

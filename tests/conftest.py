@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 import trustme
 
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.dev import Server, TlsFiles
 from ckpt.testing.servers import own_server, release_servers, server_address
 from tests.effort import PROVING

@@ -1,1 +1,1 @@
-"""The backends that ship with ckpt, each behind the contract of `ckpt.backend`."""
+"""The backends that ship with ckpt, each behind the contract of `ckpt.contract.backend`."""

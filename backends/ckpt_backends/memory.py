@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
-from ckpt.backend import (
+from ckpt.contract.addresses import Address, build_options
+from ckpt.contract.backend import (
     Backend,
     Capabilities,
     check_changes,
@@ -23,10 +24,9 @@ from ckpt.backend import (
     require_open,
     versions_need_commits,
 )
-from ckpt.config import Address, build_options
+from ckpt.contract.versions import Commit, History, require_plain
 from ckpt.errors import FencedError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt.versions import Commit, History, require_plain
 
 
 @dataclass(frozen=True, slots=True)

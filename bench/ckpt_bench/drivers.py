@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 
 _NAMESPACE = "bench"
 

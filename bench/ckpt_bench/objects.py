@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import ckpt
-from ckpt.config import Address, parse_address
+from ckpt.contract.addresses import Address, parse_address
 from ckpt.errors import ConfigError
 
 _NAMESPACE = "bench"

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import ckpt
-from ckpt.backend import Compacts
+from ckpt.contract.backend import Compacts
 from ckpt.errors import ConfigError
 
 NAMESPACE = "bench"

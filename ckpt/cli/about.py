@@ -6,8 +6,8 @@ import click
 
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, print_table
+from ckpt.contract.registry import load_factory, schemes
 from ckpt.errors import ConfigError
-from ckpt.registry import load_factory, schemes
 
 
 @click.command()

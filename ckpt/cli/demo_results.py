@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 import ckpt.spark.demo as on_spark
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.demo import plain
 from ckpt.spark.demo.messages import CKPT, DEFAULT, QUERIES, Done
 

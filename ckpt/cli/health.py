@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from ckpt.backend import BadRecord, Compacts, Repairs
 from ckpt.cli.failures import BAD_DATA
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, shown
 from ckpt.cli.stores import address_parameter
+from ckpt.contract.backend import BadRecord, Compacts, Repairs
+from ckpt.contract.opening import open_to_read, open_to_write
 from ckpt.errors import UnsupportedError
-from ckpt.opening import open_to_read, open_to_write
 
 
 @click.command()

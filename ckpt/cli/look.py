@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from ckpt.backend import Backend
 from ckpt.cli.show import jsonable, key_parameter, print_json, print_table, shown, shown_name
 from ckpt.cli.spark_stores import Listed, listing, rows, state_keys
 from ckpt.cli.stores import address_parameter, require_namespace
-from ckpt.envelope import FLAG_AES_GCM, FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
+from ckpt.contract.backend import Backend
+from ckpt.contract.opening import open_to_read
 from ckpt.errors import ConfigError, SerializationError, shown_key
-from ckpt.keyring import Keyring
-from ckpt.opening import open_to_read
 from ckpt.spark.catalogue import Place, StoreName
 from ckpt.spark.selection import newest_of_all, within
+from ckpt.values.envelope import FLAG_AES_GCM, FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
+from ckpt.values.keyring import Keyring
 
 version_option = click.option("--version", type=click.IntRange(0), help="As of this version.")
 commit_option = click.option("--commit", "commit_id", help="On the chain that ends in this commit.")

@@ -1,4 +1,4 @@
-"""Commands between stores: `copy`, `diff`, and `drop`, which asks first. The logic is `ckpt.transfer`."""
+"""Commands between stores: `copy`, `diff`, and `drop`, which asks first. `ckpt.moving` has the logic."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ckpt import transfer
-from ckpt.backend import Backend
 from ckpt.cli.failures import BAD_DATA
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, print_table, shown, shown_name
 from ckpt.cli.stores import address_parameter, require_namespace, require_two_stores
-from ckpt.opening import open_to_read, open_to_write
+from ckpt.contract.backend import Backend
+from ckpt.contract.opening import open_to_read, open_to_write
+from ckpt.moving import copying as transfer
 from ckpt.spark.catalogue import StoreName
 from ckpt.spark.selection import within
 

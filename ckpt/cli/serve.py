@@ -13,10 +13,10 @@ from io import TextIOWrapper
 
 import click
 
-from ckpt.backend import Breaks
 from ckpt.cli.stores import address_parameter
+from ckpt.contract.backend import Breaks
+from ckpt.contract.registry import open_backend
 from ckpt.errors import BackendUnavailableError, ConfigError
-from ckpt.registry import open_backend
 from ckpt.sidecar.counters import prometheus_text
 from ckpt.sidecar.frames import MAX_TOKEN_BYTES
 from ckpt.sidecar.life import Ending, Place, PlaceLock, first_line, leave_the_terminal, take_or_find

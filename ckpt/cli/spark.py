@@ -10,9 +10,9 @@ import click
 
 from ckpt.cli.failures import FailsInOneLine
 from ckpt.cli.spark_move import export, import_
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.registry import load_factory
 from ckpt.dev import tools
-from ckpt.registry import load_factory
 from ckpt.spark import Reach, RunningSidecar, provider_jar, session_settings
 from ckpt.spark.check import check_address
 from ckpt.spark.given import extended, given_settings

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ckpt.backend import Backend
 from ckpt.cli.show import jsonable
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
+from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError, UnsupportedError
 from ckpt.spark.catalogue import (
     Family,

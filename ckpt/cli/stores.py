@@ -6,11 +6,11 @@ import os
 
 import click
 
-from ckpt.backend import Backend
-from ckpt.config import parse_address, suggestion
+from ckpt.contract.addresses import parse_address, suggestion
+from ckpt.contract.backend import Backend
+from ckpt.contract.opening import LOCAL_SCHEMES
+from ckpt.contract.registry import load_factory
 from ckpt.errors import ConfigError
-from ckpt.opening import LOCAL_SCHEMES
-from ckpt.registry import load_factory
 from ckpt.types import check_namespace
 
 

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ckpt.contract.registry import open_backend
 from ckpt.demo.words import BLOCK, counts, stream
-from ckpt.envelope import ValueCodec
 from ckpt.errors import ConfigError
-from ckpt.registry import open_backend
-from ckpt.safekeeper import SafeKeeper
+from ckpt.keeper.safekeeper import SafeKeeper
+from ckpt.values.envelope import ValueCodec
 
 WORDS, POSITION = "ckpt-demo-words", "ckpt-demo-position"
 _BARRIER = 10 * BLOCK

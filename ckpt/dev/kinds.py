@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.dev.cassandra import CassandraServer
 from ckpt.dev.hbase import HBaseServer
 from ckpt.dev.redis import RedisServer, SentinelServer

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import ConfigError, shown_key
 from ckpt.rebalance.loads import MAX_INSTANCES, Loads
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import ConfigError
 from ckpt.rebalance.hashing import Name
 from ckpt.rebalance.loads import U64

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import ConfigError
 from ckpt.rebalance.hashing import SEED, U32, hash_bytes, hash_ints, hash_longs
 

@@ -16,7 +16,8 @@ from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
-from ckpt.backend import check_commit, check_keys
+from ckpt.contract.backend import check_commit, check_keys
+from ckpt.contract.versions import Commit
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar.counters import prometheus_text
 from ckpt.sidecar.frames import (
@@ -48,7 +49,6 @@ from ckpt.sidecar.requests import (
 )
 from ckpt.sidecar.wire import PeerGoneError, SlowPeerError, Wire, let_the_kernel_wait
 from ckpt.types import Block, CommitId
-from ckpt.versions import Commit
 
 _STATUSES = frozenset(Status)
 _FIRST_FRAME_BYTES = 1 << 17

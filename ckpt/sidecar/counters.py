@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from ckpt.metrics import Page
+from ckpt.keeper.metrics import Page
 
 _ABOUT = {
     "commits": "Commits that were answered as durable.",

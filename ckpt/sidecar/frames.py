@@ -26,6 +26,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from ckpt.contract.versions import Commit
 from ckpt.errors import (
     BackendUnavailableError,
     CkptError,
@@ -36,7 +37,6 @@ from ckpt.errors import (
     VersionNotFoundError,
 )
 from ckpt.types import Block, CommitId, cut, lengths_of
-from ckpt.versions import Commit
 
 MAGIC = b"CKPT"
 PROTOCOL_VERSION = 1

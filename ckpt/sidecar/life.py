@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar.client import SidecarClient
 from ckpt.sidecar.listeners import MAX_PATH_BYTES, require_private_folder

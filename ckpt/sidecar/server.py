@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError
 from ckpt.sidecar.frames import Kind, ProtocolError
 from ckpt.sidecar.listeners import Listener, TcpListener

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from ckpt.backend import Backend, Breaks, CommitsInBlocks, Counts, ScansInBlocks, rows_once
+from ckpt.contract.backend import Backend, Breaks, CommitsInBlocks, Counts, ScansInBlocks, rows_once
+from ckpt.contract.versions import EMPTY
 from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.sidecar.counters import Counters
 from ckpt.sidecar.frames import (
@@ -40,7 +41,6 @@ from ckpt.sidecar.requests import (
     TruncateRequest,
 )
 from ckpt.types import Block, CommitId
-from ckpt.versions import EMPTY
 
 _LEAST_PART_BYTES = 1 << 12
 _MOST_PART_BYTES = 16 << 20

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError, CorruptRecordError, SerializationError
 
 CATALOGUE_ID = 0xFFFF

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ckpt.backend import Backend
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
+from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError, ConfigError
 from ckpt.spark.catalogue import Place, StoreName
 from ckpt.spark.checkpoint import Checkpoint

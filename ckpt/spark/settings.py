@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ckpt.config import parse_address, suggestion
+from ckpt.contract.addresses import parse_address, suggestion
+from ckpt.contract.registry import load_factory
 from ckpt.dev import tools
 from ckpt.errors import ConfigError
-from ckpt.registry import load_factory
 from ckpt.spark.check import check_address, check_sidecar
 from ckpt.spark.given import extended, given_settings, running_jvm, take_into_running_jvm
 from ckpt.spark.jar import LEAST_JAVA, provider_jar

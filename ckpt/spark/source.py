@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
+from ckpt.contract.opening import open_to_read
 from ckpt.errors import ConfigError
-from ckpt.opening import open_to_read
 from ckpt.spark.catalogue import DEFAULT_FAMILY, Family, Place, StoreName, read_family, read_live_keys
 from ckpt.spark.encodings import FamilyDecoder
 from ckpt.spark.selection import Selection

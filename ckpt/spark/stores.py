@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from ckpt.backend import Backend, ScansInBlocks
+from ckpt.contract.backend import Backend, ScansInBlocks
 from ckpt.errors import SerializationError
 from ckpt.spark.catalogue import FAMILY_ID, Place
 from ckpt.spark.encodings import FamilyDecoder

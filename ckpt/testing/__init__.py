@@ -1,6 +1,6 @@
 """The instruments that ckpt tests its own backends with, for anybody who writes another one.
 
-- `BackendConformance`: the contract of `ckpt.backend`, sentence by sentence, as a pytest class to subclass.
+- `BackendConformance`: the contract of a backend, sentence by sentence, as a pytest class to subclass.
 - `backend_machine`: a Hypothesis state machine that compares a backend with a plain dict model.
 - `RecordingDisk` and `crash_states`: what a directory may look like after a power failure at any instant.
 - `FaultyDisk` and `each_fault`: every system call fails once.

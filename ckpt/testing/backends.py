@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
-from ckpt.backend import Backend, BackendStats, BadRecord
+from ckpt.contract.backend import Backend, BackendStats, BadRecord
+from ckpt.contract.versions import History
 from ckpt.errors import BackendUnavailableError
 from ckpt.types import Changes, CommitId, Epoch
-from ckpt.versions import History
 
 ResultT = TypeVar("ResultT")
 

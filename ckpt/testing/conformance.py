@@ -1,4 +1,4 @@
-"""The whole contract of `ckpt.backend` as one pytest class; one that passes can be trusted."""
+"""The whole contract of `ckpt.contract.backend` as one pytest class; one that passes can be trusted."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ckpt.backend import Backend
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.backend import Backend
+from ckpt.contract.registry import load_factory, open_backend
 from ckpt.errors import CkptError, ConfigError
-from ckpt.registry import load_factory, open_backend
 from ckpt.testing.crash_ledger import Ledger, Message, Phase
 from ckpt.testing.crash_writer import LENGTH, write_until_killed
 

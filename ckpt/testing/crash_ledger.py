@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ckpt.backend import Backend
-from ckpt.envelope import ValueCodec
+from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError, shown_key
 from ckpt.testing.model import ModelNamespace
+from ckpt.values.envelope import ValueCodec
 
 _LARGE_EVERY = 61
 _LARGE_BYTES = 20_000

@@ -19,9 +19,9 @@ from functools import partial
 
 import msgspec
 
-from ckpt.backend import Backend, Compacts
-from ckpt.registry import open_backend
-from ckpt.safekeeper import SafeKeeper
+from ckpt.contract.backend import Backend, Compacts
+from ckpt.contract.registry import open_backend
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt.testing.crash_ledger import (
     Broke,
     Commit,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 
 Entry = tuple[int, str, int | None]
 """(directory, name, object): the name now means the object, or nothing."""

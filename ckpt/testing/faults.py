@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 
 FAILURES: dict[str, tuple[str, ...]] = {
     "open": ("ENOSPC", "EIO", "EMFILE"),

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing.clock import ManualClock
 
 HOSTILE_KEYS: tuple[bytes, ...] = (

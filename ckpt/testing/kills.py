@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 
 import pytest
 
+from ckpt.contract.registry import open_backend
 from ckpt.errors import BackendUnavailableError
-from ckpt.registry import open_backend
 from ckpt.testing.load import StoreLoad
 from ckpt.testing.outcomes import PATIENT_S, begin, outcome, until_it_works
 

@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from ckpt.backend import Backend, Capabilities, Compacts, Repairs
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.backend import Backend, Capabilities, Compacts, Repairs
+from ckpt.contract.registry import open_backend, schemes
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, UnsupportedError
-from ckpt.registry import open_backend, schemes
 from ckpt.testing.harness import BackendHarness, numbered
 from ckpt.types import Changes
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Self
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing.outcomes import PATIENT_S, begin, outcome
 
 KEYS = [b"key-%02d" % number for number in range(20)]

@@ -1,7 +1,7 @@
 """What a backend should answer, said in the simplest possible way: whole copies of whole states.
 
-The model shares no code with `ckpt.versions`: each commit holds a full copy of the state it stands for, so
-there is no chain to follow for values, and nothing to squash when versions are truncated.
+The model shares no code with `ckpt.contract.versions`: each commit holds a full copy of the state it stands
+for, so there is no chain to follow for values, and nothing to squash when versions are truncated.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ckpt.backend import Backend, Compacts
+from ckpt.contract.backend import Backend, Compacts
+from ckpt.contract.registry import open_backend
 from ckpt.errors import BackendUnavailableError, FencedError
-from ckpt.registry import open_backend
-from ckpt.safekeeper import SafeKeeper
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt.testing.load import Load
 from ckpt.testing.outcomes import PATIENT_S, GivenT, ResultT, begin, outcome, until_it_works
 from ckpt.testing.proxy import TcpProxy

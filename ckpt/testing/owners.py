@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError, FencedError, UnsupportedError
 from ckpt.testing.harness import BackendHarness
 from ckpt.types import Changes

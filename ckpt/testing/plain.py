@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError, UnsupportedError
 from ckpt.testing.harness import HOSTILE_KEYS, HOSTILE_NAMESPACES, BackendHarness, numbered
 from ckpt.types import Changes

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ckpt.backend import Backend, Compacts
+from ckpt.contract.backend import Backend, Compacts
 from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.testing.model import ModelNamespace
 from ckpt.types import Changes

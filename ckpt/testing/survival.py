@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt.backend import Backend
-from ckpt.disk import Disk
+from ckpt.contract.backend import Backend
+from ckpt.contract.disk import Disk
 from ckpt.errors import CkptError
 from ckpt.testing.crashes import crash_states
 from ckpt.testing.disk import RecordingDisk

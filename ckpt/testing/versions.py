@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.backend import Backend, Compacts
+from ckpt.contract.backend import Backend, Compacts
 from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.testing.harness import HOSTILE_KEYS, BackendHarness, numbered
 from ckpt.types import Changes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ckpt.testing import ManualClock
-from ckpt_backends.fsspec import FsspecBackend, FsspecOptions
+from ckpt_backends.objects.backend import FsspecBackend, FsspecOptions
 
 
 class ObjectStore:

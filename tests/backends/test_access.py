@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.dev import RedisServer, TlsFiles
 from ckpt.errors import CkptError, ConfigError
 from ckpt_backends.cells.access import LoginOptions, TlsOptions, read_place, shown_address, tls_context

@@ -8,7 +8,7 @@ import os
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
 from tests.effort import effort
 

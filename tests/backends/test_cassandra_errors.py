@@ -14,8 +14,8 @@ from cassandra import AuthenticationFailed, Unavailable
 from cassandra.cluster import NoHostAvailable
 
 import ckpt
-from ckpt.backend import Backend
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.backend import Backend
 from ckpt.dev import Server
 from ckpt.dev.ports import free_port
 from ckpt.errors import BackendUnavailableError, ConfigError

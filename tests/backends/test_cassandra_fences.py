@@ -12,7 +12,7 @@ from cassandra import OperationTimedOut
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt_backends.cassandra import CassandraOptions
 from ckpt_backends.cassandra.link import Link, Request, connect
 from ckpt_backends.cassandra.options import read_target

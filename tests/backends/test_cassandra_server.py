@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.errors import ConfigError
 from ckpt_backends.cassandra import CassandraBackend, CassandraOptions, parts
 from ckpt_backends.cassandra.keys import (
@@ -347,7 +347,7 @@ def test_cells_of_crashed_commits_are_invisible_and_go_in_time(backend: ckpt.Bac
     backend.commit("store", 2, {b"b": b"2"})
     backend.commit("store", 3, {b"a": b"3"})
     backend.truncate("store", 3)
-    assert isinstance(backend, ckpt.backend.Compacts)
+    assert isinstance(backend, ckpt.contract.backend.Compacts)
     backend.compact()
     assert dict(backend.scan("store")) == {b"a": b"3", b"b": b"2"}
     stamps = {stamp for _, stamp, _ in server.scan_cells("store", b"", 1 << 60)}

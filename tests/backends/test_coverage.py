@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from ckpt import registry
+from ckpt.contract import registry
 
 HERE = Path(__file__).parent
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
-from ckpt.config import Durability
+from ckpt.contract.addresses import Durability
+from ckpt.contract.backend import Backend
 from ckpt.errors import BackendUnavailableError, ConfigError, FencedError
 from ckpt.testing import BackendConformance, ManualClock, backend_machine
-from ckpt_backends.file import FileBackend
-from ckpt_backends.file_records import encode_note
+from ckpt_backends.file.backend import FileBackend
+from ckpt_backends.file.records import encode_note
 
 
 class TestFile(BackendConformance):
@@ -158,7 +158,7 @@ def test_unfinished_scans_keep_no_descriptors(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from ckpt.errors import FencedError
-from ckpt_backends.file import FileBackend
+from ckpt_backends.file.backend import FileBackend
 
 backend = FileBackend(sys.argv[1])
 print(backend.claim("words"), flush=True)
@@ -201,7 +201,7 @@ def test_a_claim_fences_another_process(tmp_path: Path) -> None:
 
 COMMITTER = """
 import sys
-from ckpt_backends.file import FileBackend
+from ckpt_backends.file.backend import FileBackend
 
 me = sys.argv[2]
 with FileBackend(sys.argv[1]) as backend:

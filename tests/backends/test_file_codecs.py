@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
+from ckpt.contract.versions import Commit
 from ckpt.types import CommitId
-from ckpt.versions import Commit
-from ckpt_backends.file_commits import CommitFile, squashed, write_commit
-from ckpt_backends.file_names import SPELLED_BYTES, file_name, spelled_key
-from ckpt_backends.file_records import (
+from ckpt_backends.file.commits import CommitFile, squashed, write_commit
+from ckpt_backends.file.names import SPELLED_BYTES, file_name, spelled_key
+from ckpt_backends.file.records import (
     DamagedFileError,
     Record,
     decode_note,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError, CorruptRecordError, VersionNotFoundError
-from ckpt_backends import file_names
-from ckpt_backends.file import FileBackend
+from ckpt_backends.file import names as file_names
+from ckpt_backends.file.backend import FileBackend
 
 LONG = b"long" * 50
 NAMESPACE = "a name too long to be spelled " * 4

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.backend import Backend
-from ckpt.config import Durability
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Durability
+from ckpt.contract.backend import Backend
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError
 from ckpt.testing import (
     Fault,
@@ -21,7 +21,7 @@ from ckpt.testing import (
     survives_faults,
 )
 from ckpt.types import Changes
-from ckpt_backends.file import FileBackend
+from ckpt_backends.file.backend import FileBackend
 from tests.effort import PROVING, nth
 
 Count = Callable[[str, object], None]

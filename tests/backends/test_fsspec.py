@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
 from tests.effort import effort
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
-from ckpt.disk import Disk
+from ckpt.contract.backend import Backend
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt.testing import FaultyDisk, each_fault
 from ckpt.testing.harness import numbered

@@ -13,7 +13,7 @@ import pytest
 import ckpt
 from ckpt.errors import BackendUnavailableError, ConfigError, FencedError
 from ckpt.testing.harness import numbered
-from ckpt_backends.fsspec import FsspecBackend, FsspecOptions
+from ckpt_backends.objects.backend import FsspecBackend, FsspecOptions
 
 TINY = {
     "segment_bytes": 4096,
@@ -307,7 +307,7 @@ def test_secrets_are_not_shown(tmp_path: Any) -> None:
 
 
 def test_who_always_comes_second_is_told_in_the_end(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ckpt_backends.fsspec._LONGEST_WAIT_S", 0.001)
+    monkeypatch.setattr("ckpt_backends.objects.backend._LONGEST_WAIT_S", 0.001)
     with objects.open() as unlucky, objects.open() as lucky:
         unlucky.put_many("words", {b"be": b"1"})
         first = True

@@ -10,8 +10,8 @@ import happybase
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.backend import Backend
 from ckpt.testing import BackendConformance, ManualClock, backend_machine
 from ckpt_backends.hbase.rows import row_of
 from tests.effort import effort

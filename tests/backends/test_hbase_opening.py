@@ -16,7 +16,7 @@ import happybase
 import pytest
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.dev import TlsFiles, fleet, ports
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.hbase import HBaseBackend

@@ -13,7 +13,7 @@ from typing import Any
 import happybase
 import pytest
 
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.cells import NotNowError
 from ckpt_backends.hbase.connections import Connections, Endpoint

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
-from ckpt_backends.log import LogBackend, hashing, reading
-from ckpt_backends.log.manifest import decode_manifest, encode_manifest
+from ckpt_backends.engine import hashing, reading
+from ckpt_backends.engine.manifest import decode_manifest, encode_manifest
+from ckpt_backends.log import LogBackend
 from tests.effort import effort
 
 TINY = "segment_bytes=16KiB&recent_records=50"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError
 from ckpt.testing import BackendConformance, backend_machine
 from tests.effort import effort

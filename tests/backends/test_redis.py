@@ -10,7 +10,7 @@ import pytest
 import redis
 
 import ckpt
-from ckpt.backend import Backend, Compacts
+from ckpt.contract.backend import Backend, Compacts
 from ckpt.dev import Server
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError
 from ckpt.testing import BackendConformance, SlowBackend, backend_machine

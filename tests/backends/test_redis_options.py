@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.cells.access import read_place
 from ckpt_backends.redis import RedisOptions

@@ -13,7 +13,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing.servers import server_address
 from ckpt_backends.cells import NotNowError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.dev.s3 import ACCESS_KEY, SECRET_KEY
 from ckpt.testing import BackendConformance, backend_machine
 from ckpt.testing.servers import server_address

@@ -14,7 +14,7 @@ import pytest
 import ckpt
 from ckpt.dev.s3 import ACCESS_KEY, SECRET_KEY
 from ckpt.testing.harness import numbered
-from ckpt_backends.fsspec import FsspecBackend
+from ckpt_backends.objects.backend import FsspecBackend
 
 CREDENTIALS = {"fs.key": ACCESS_KEY, "fs.secret": SECRET_KEY}
 Open = Callable[..., FsspecBackend]

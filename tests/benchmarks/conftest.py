@@ -33,7 +33,7 @@ import pytest
 from pytest_benchmark.logger import PytestBenchmarkWarning
 from pytest_benchmark.session import BenchmarkSession
 
-from ckpt_backends.log.native import native
+from ckpt_backends.engine.native import native
 from ckpt_bench.stores import Store
 from tests.benchmarks.comparison import Change, Run, changes, comparable, report
 from tests.benchmarks.work import OpenHere, open_or_skip

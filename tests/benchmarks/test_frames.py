@@ -16,8 +16,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from ckpt.sidecar.frames import Fields
 from ckpt.sidecar.requests import CommitRequest
 from ckpt.types import Block, cut
-from ckpt_backends.log.frame import Frame, Kind, build_body, lengths_of_ends, seal
-from ckpt_backends.log.native import native
+from ckpt_backends.engine.frame import Frame, Kind, build_body, lengths_of_ends, seal
+from ckpt_backends.engine.native import native
 from tests.benchmarks.work import one_batch
 
 Rows = dict[bytes, bytes]

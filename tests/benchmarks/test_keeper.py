@@ -15,7 +15,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import ckpt
-from ckpt.envelope import ValueCodec
+from ckpt.values.envelope import ValueCodec
 from ckpt_bench.stores import NAMESPACE, BackendStore
 from tests.benchmarks.work import OpenHere, batches
 

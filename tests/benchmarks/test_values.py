@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from ckpt.envelope import ValueCodec
+from ckpt.values.envelope import ValueCodec
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes], Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ckpt.backend import Capabilities
+from ckpt.contract.backend import Capabilities
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
 from ckpt_backends.cells.access import Place
 

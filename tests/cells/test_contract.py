@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing import BackendConformance, backend_machine
 from tests.effort import effort
 

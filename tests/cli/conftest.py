@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import ckpt
 from ckpt.cli import main
-from ckpt.envelope import ValueCodec
+from ckpt.values.envelope import ValueCodec
 
 Run = Callable[..., Result]
 

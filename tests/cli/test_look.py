@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import ckpt
 from ckpt.cli.show import jsonable, parsed_key, shown
-from ckpt.envelope import ValueCodec
-from ckpt.keyring import Keyring
+from ckpt.values.envelope import ValueCodec
+from ckpt.values.keyring import Keyring
 
 Run = Callable[..., Result]
 

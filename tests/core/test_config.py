@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt.config import Address, Durability, build_options, parse_address, parse_bytes, suggestion
+from ckpt.contract.addresses import Address, Durability, build_options, parse_address, parse_bytes, suggestion
 from ckpt.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 from ckpt.testing import Fault, FaultyDisk
 
 

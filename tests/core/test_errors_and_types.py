@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt import errors
-from ckpt.backend import (
+from ckpt.contract.backend import (
     BadRecord,
     check_changes,
     check_commit,

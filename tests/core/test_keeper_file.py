@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.errors import ConfigError
 from ckpt.testing.servers import server_address
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt import registry
-from ckpt.config import Address
+from ckpt.contract import registry
+from ckpt.contract.addresses import Address
 from ckpt.errors import ConfigError
 from ckpt_backends.memory import MemoryBackend
 

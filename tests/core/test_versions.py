@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ckpt.contract.versions import EMPTY, MAX_VERSION, Commit, History, Settled, require_plain
 from ckpt.errors import ConfigError, UnsupportedError, VersionNotFoundError
 from ckpt.testing.model import ModelNamespace
-from ckpt.versions import EMPTY, MAX_VERSION, Commit, History, Settled, require_plain
 
 actions = st.lists(
     st.tuples(st.sampled_from(["commit", "branch", "truncate"]), st.integers(-3, 3), st.integers(0, 30)),

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import ckpt
-from ckpt.config import build_options
-from ckpt.registry import load_factory
+from ckpt.contract.addresses import build_options
+from ckpt.contract.registry import load_factory
 from ckpt_backends.cassandra import CassandraOptions
-from ckpt_backends.file import FileOptions
-from ckpt_backends.fsspec import FsspecOptions
+from ckpt_backends.file.backend import FileOptions
 from ckpt_backends.hbase import HBaseOptions
 from ckpt_backends.log import LogOptions
 from ckpt_backends.memory import MemoryOptions
+from ckpt_backends.objects.backend import FsspecOptions
 from ckpt_backends.redis import RedisOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "backends.md").read_text(encoding="utf-8")
@@ -77,4 +77,4 @@ def test_every_option_is_listed_with_its_default(scheme: str) -> None:
 
 
 def test_every_backend_is_on_the_page() -> None:
-    assert sorted(ADDRESSES.keys() | SERVERS) == sorted(OPTIONS) == ckpt.registry.schemes()
+    assert sorted(ADDRESSES.keys() | SERVERS) == sorted(OPTIONS) == ckpt.contract.registry.schemes()

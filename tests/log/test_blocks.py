@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ckpt
-from ckpt.backend import Counts, ScansInBlocks
+from ckpt.contract.backend import Counts, ScansInBlocks
 from ckpt.errors import BackendUnavailableError, CorruptRecordError, UnsupportedError, VersionNotFoundError
 from ckpt.testing.harness import numbered
 from ckpt_backends.log import LogBackend

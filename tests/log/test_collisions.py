@@ -12,8 +12,9 @@ import pytest
 import ckpt
 from ckpt.testing import backend_machine
 from ckpt.types import Block, cut
-from ckpt_backends.log import LogBackend, LogOptions, columns, index, reading, recent, runs
-from ckpt_backends.log.hashing import hash_pieces
+from ckpt_backends.engine import columns, index, reading, recent, runs
+from ckpt_backends.engine.hashing import hash_pieces
+from ckpt_backends.log import LogBackend, LogOptions
 from tests.effort import effort
 
 TINY = "segment_bytes=16KiB&recent_records=5"

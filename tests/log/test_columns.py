@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ckpt
-from ckpt.backend import CommitsInBlocks
+from ckpt.contract.backend import CommitsInBlocks
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.types import Block
-from ckpt_backends.log.columns import Columns
-from ckpt_backends.log.frame import MAX_RECORDS, Kind, build_body
+from ckpt_backends.engine.columns import Columns
+from ckpt_backends.engine.frame import MAX_RECORDS, Kind, build_body
 
 KEYS = st.binary(max_size=3)
 PUTS = st.dictionaries(KEYS, st.binary(max_size=40), max_size=8)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_backends.log import LogBackend
-from ckpt_backends.log.frame import (
+from ckpt_backends.engine.frame import (
     ALIGN,
     MAX_RECORDS,
     BadFrameError,
@@ -20,8 +19,9 @@ from ckpt_backends.log.frame import (
     seal,
     split_batch,
 )
-from ckpt_backends.log.search import find_next_frame
-from ckpt_backends.log.segment import SegmentHeader, segment_seed
+from ckpt_backends.engine.search import find_next_frame
+from ckpt_backends.engine.segment import SegmentHeader, segment_seed
+from ckpt_backends.log import LogBackend
 
 keys = st.binary(max_size=30)
 values = st.binary(max_size=60)

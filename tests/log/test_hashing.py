@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from ckpt.types import lengths_of
-from ckpt_backends.log import hashing
-from ckpt_backends.log.hashing import hash_pieces
+from ckpt_backends.engine import hashing
+from ckpt_backends.engine.hashing import hash_pieces
 
 
 @pytest.fixture(scope="module", autouse=True, params=["compiled", "columns"])

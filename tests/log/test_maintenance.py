@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.config import Durability
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Durability
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError
 from ckpt.types import Changes
 from ckpt_backends.log import LogBackend, LogOptions
@@ -97,7 +97,7 @@ def put_until_refused(log: LogBackend) -> dict[bytes, bytes]:
 def test_an_index_that_cannot_be_written_bounds_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ckpt_backends.log.maintenance.pauses_until", lambda _: itertools.repeat(3600.0))
+    monkeypatch.setattr("ckpt_backends.engine.maintenance.pauses_until", lambda _: itertools.repeat(3600.0))
     disk = _FullIndexFolder()
     with LogBackend(f"{tmp_path}/log", FEW, disk=disk) as log:
         stored = put_until_refused(log)

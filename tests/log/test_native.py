@@ -15,10 +15,11 @@ from xxhash import xxh3_64_intdigest
 
 from ckpt.errors import CkptError
 from ckpt.types import Changes
-from ckpt_backends.log import LogBackend, LogOptions, engine, hashing, opening, reading
-from ckpt_backends.log.frame import MAX_RECORDS, Frame, Kind, build_body, seal
-from ckpt_backends.log.native import native
-from ckpt_backends.log.runs import Run, encode_run, pack_location, unpack_location
+from ckpt_backends.engine import engine, hashing, opening, reading
+from ckpt_backends.engine.frame import MAX_RECORDS, Frame, Kind, build_body, seal
+from ckpt_backends.engine.native import native
+from ckpt_backends.engine.runs import Run, encode_run, pack_location, unpack_location
+from ckpt_backends.log import LogBackend, LogOptions
 
 if native is None:
     pytest.skip(
@@ -318,7 +319,7 @@ def test_locations_are_taken_apart_alike(tmp_path: Path) -> None:
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:
-    asked = "from ckpt_backends.log.native import native; print(native is None)"
+    asked = "from ckpt_backends.engine.native import native; print(native is None)"
     for value, expected in (("1", "True"), ("0", "False"), ("", "False")):
         done = subprocess.run(
             [sys.executable, "-c", asked],

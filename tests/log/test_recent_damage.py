@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ckpt.errors import CorruptRecordError
+from ckpt_backends.engine.frame import HEADER_BYTES
+from ckpt_backends.engine.runs import SEGMENT_SHIFT
 from ckpt_backends.log import LogBackend
-from ckpt_backends.log.frame import HEADER_BYTES
-from ckpt_backends.log.runs import SEGMENT_SHIFT
 
 KEYS = [b"key-%d" % n for n in range(9)]
 HIT = 3

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from ckpt_backends.log.catalog import Catalog
-from ckpt_backends.log.manifest import (
+from ckpt_backends.engine.catalog import Catalog
+from ckpt_backends.engine.manifest import (
     Damage,
     Manifest,
     Position,
@@ -20,7 +20,7 @@ from ckpt_backends.log.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from ckpt_backends.log.runs import (
+from ckpt_backends.engine.runs import (
     IndexDamagedError,
     Run,
     encode_run,

@@ -92,7 +92,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
 def test_a_wheel_is_compiled_for_what_it_runs_on_and_one_without_a_compiler_for_everything(
     wheel: Path, pure_wheel: Path
 ) -> None:
-    compiled = "ckpt_backends/log/_native.abi3.so"
+    compiled = "ckpt_backends/engine/_native.abi3.so"
     assert "-cp311-abi3-manylinux_" in wheel.name
     assert compiled in zipfile.ZipFile(wheel).namelist()
     assert pure_wheel.name.endswith("-py3-none-any.whl")
@@ -105,7 +105,7 @@ def test_a_log_is_the_same_with_and_without_its_compiled_half(
 ) -> None:
     zipfile.ZipFile(request.getfixturevalue(kind)).extractall(tmp_path / "site")
     code = (
-        "import ckpt; from ckpt_backends.log.native import native; print(native is not None)\n"
+        "import ckpt; from ckpt_backends.engine.native import native; print(native is not None)\n"
         f"address = 'log://{tmp_path}/log'\n"
         "with ckpt.open_backend(address) as log: log.put_many('words', {b'be': b'2'})\n"
         "with ckpt.open_backend(address) as log: print(log.get_many('words', [b'be', b'or']))"
@@ -147,7 +147,7 @@ def test_dependencies_point_inwards() -> None:
         if name.split(".")[0] in outwards and not path.is_relative_to(ROOT / "ckpt" / "spark")
     ]
     assert core == []
-    facade = ("ckpt.safekeeper", "ckpt.cli", "ckpt.spark", "ckpt.transfer", "ckpt_bench")
+    facade = ("ckpt.keeper.safekeeper", "ckpt.cli", "ckpt.spark", "ckpt.moving.copying", "ckpt_bench")
     assert [(path.name, name) for path, name in imports_of("ckpt_backends") if name.startswith(facade)] == []
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, as_completed, w
 
 import pytest
 
-from ckpt.acks import Ack, AckCondition, settle_all
+from ckpt.keeper.acks import Ack, AckCondition, settle_all
 
 
 def make(count: int) -> tuple[AckCondition, list[Ack]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt.breaker import Breaker, BreakerState
+from ckpt.keeper.breaker import Breaker, BreakerState
 from ckpt.testing import ManualClock
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ckpt.errors import BackendUnavailableError
-from ckpt.fetch import Fetcher
+from ckpt.keeper.bounded_calls import Fetcher
 
 
 @pytest.fixture

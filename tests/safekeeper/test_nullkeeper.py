@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.nullkeeper import NullNamespace
+from ckpt.keeper.nullkeeper import NullNamespace
 
 
 def work(keeper: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.recovery import HOT_NAMESPACE, HotKeys
+from ckpt.keeper.recovery import HOT_NAMESPACE, HotKeys
 from ckpt.testing import FaultyBackend, ManualClock, RecordingBackend, SlowBackend
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpt.errors import SerializationError
-from ckpt.snapshot import snapshot
+from ckpt.keeper.snapshot import snapshot
 
 leaves = (
     st.none()

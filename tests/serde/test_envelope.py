@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from ckpt.envelope import FLAG_AES_GCM, FLAG_ZSTD, OVERHEAD_BYTES, ValueCodec, check_envelope
 from ckpt.errors import ConfigError, CorruptRecordError, SerializationError
-from ckpt.keyring import Keyring, new_key_line
+from ckpt.values.envelope import FLAG_AES_GCM, FLAG_ZSTD, OVERHEAD_BYTES, ValueCodec, check_envelope
+from ckpt.values.keyring import Keyring, new_key_line
 
 AT = {"namespace": "words", "key": b"be"}
 RING = Keyring({"new": b"n" * 32, "old": b"o" * 16})

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpt.envelope import ValueCodec
-from ckpt.keyring import Keyring
-from ckpt.serde import same
+from ckpt.values.envelope import ValueCodec
+from ckpt.values.keyring import Keyring
+from ckpt.values.serialisers import same
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 AT = {"namespace": "words", "key": b"be"}

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ckpt.errors import ConfigError, SerializationError
-from ckpt.serde import make_serializer, same
+from ckpt.values.serialisers import make_serializer, same
 
 MSGPACK = make_serializer("msgpack")
 JSON = make_serializer("json")

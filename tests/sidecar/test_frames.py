@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckpt import errors
+from ckpt.contract.versions import Commit
 from ckpt.sidecar import frames, requests
 from ckpt.sidecar.frames import Operation, ProtocolError
 from ckpt.sidecar.requests import decode_request
 from ckpt.types import Block, CommitId
-from ckpt.versions import Commit
 
 TEXT = st.text(max_size=40)
 ID = st.none() | st.text(min_size=1, max_size=40)

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 import ckpt
 from ckpt.cli import main
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar import Sidecar, SidecarClient, UnixListener
 from ckpt.sidecar.life import Place, PlaceLock, answers, runtime_folder, take_or_find

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import ckpt
+from ckpt.contract.versions import EMPTY
 from ckpt.errors import BackendUnavailableError, ConfigError, VersionNotFoundError
 from ckpt.sidecar import Sidecar, SidecarClient, UnixListener
-from ckpt.versions import EMPTY
 
 Start, Connect = Callable[..., Sidecar], Callable[..., SidecarClient]
 

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from ckpt.opening import open_to_read
+from ckpt.contract.opening import open_to_read
 from tests.effort import effort, sample
 
 ADDRESS = "spark.sql.streaming.stateStore.ckpt.address"

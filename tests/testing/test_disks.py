@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 from ckpt.testing import CrashState, Fault, FaultyDisk, RecordingDisk, crash_states, each_fault
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing import (
     BackendConformance,

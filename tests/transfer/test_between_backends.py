@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
+from ckpt.moving.copying import copy, diff
 from ckpt.testing.servers import server_address
-from ckpt.transfer import copy, diff
 from tests.effort import PROVING, SEED, sample
 
 COPY = """
 import sys, ckpt
-from ckpt.transfer import copy
+from ckpt.moving.copying import copy
 with ckpt.open_backend(sys.argv[1], **({"mode": "read"} if sys.argv[1].startswith("log") else {})) as source:
     with ckpt.open_backend(sys.argv[2]) as target:
         copy(source, target, on_progress=lambda p: print(p.copied_keys, p.copied_commits, flush=True))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ckpt
 from ckpt.errors import CkptError, ConfigError, CorruptRecordError, UnsupportedError, VersionNotFoundError
-from ckpt.transfer import Found, Progress, copy, diff
+from ckpt.moving.copying import Found, Progress, copy, diff
 from ckpt_backends.memory import MemoryBackend
 from tests.effort import effort
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import ckpt
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.dev import TlsFiles
 from ckpt.errors import BackendUnavailableError, ConfigError
 

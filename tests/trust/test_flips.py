@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError
 from ckpt.testing import observe
 from ckpt.testing.survival import Observation
+from ckpt_backends.engine.frame import HEADER_BYTES, BadFrameError, Frame, Kind
+from ckpt_backends.engine.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
+from ckpt_backends.engine.segment import SegmentHeader, segment_seed
 from ckpt_backends.log import LogBackend, LogOptions
-from ckpt_backends.log.frame import HEADER_BYTES, BadFrameError, Frame, Kind
-from ckpt_backends.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
-from ckpt_backends.log.segment import SegmentHeader, segment_seed
 from tests.effort import nth
 
 PATTERNS = (0x01, 0x80, 0xFF)

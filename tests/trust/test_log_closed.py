@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 import ckpt
-from ckpt.backend import Backend
-from ckpt.disk import Disk
+from ckpt.contract.backend import Backend
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing import observe, survives_crashes, survives_faults
+from ckpt_backends.engine.manifest import Manifest, decode_manifest, encode_manifest
 from ckpt_backends.log import LogBackend, LogOptions
-from ckpt_backends.log.manifest import Manifest, decode_manifest, encode_manifest
 from tests.effort import PROVING, nth
 
 SMALL = LogOptions(segment_bytes=16 << 10, recent_records=10_000)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.config import Durability
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Durability
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError
 from ckpt_backends.log import LogBackend, LogOptions
 

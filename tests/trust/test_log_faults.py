@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.backend import Backend
-from ckpt.config import Durability
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Durability
+from ckpt.contract.backend import Backend
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt.testing import Fault, FaultyDisk
 from ckpt_backends.log import LogBackend, LogOptions

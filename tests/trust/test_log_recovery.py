@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.config import Durability
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Durability
+from ckpt.contract.disk import Disk
 from ckpt.testing import CrashState, RecordingDisk, crash_states, observe
 from ckpt_backends.log import LogBackend, LogOptions
 from tests.effort import effort, nth, sample

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.testing import ManualClock, backend_machine, observe
 from ckpt_backends.log import LogBackend, LogOptions
 from tests.effort import effort

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt.backend import Backend
-from ckpt.config import Durability
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Durability
+from ckpt.contract.backend import Backend
+from ckpt.contract.disk import Disk
 from ckpt.testing import survives_crashes, survives_faults
 from ckpt.types import Changes
 from ckpt_backends.log import LogBackend, LogOptions

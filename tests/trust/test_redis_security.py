@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import ckpt
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.dev import RedisServer, TlsFiles
 from ckpt.errors import ConfigError
 

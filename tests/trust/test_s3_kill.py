@@ -17,8 +17,8 @@ from ckpt.dev import S3Server
 from ckpt.errors import FencedError
 from ckpt.testing import KillConformance, own_server
 from ckpt.testing.outcomes import PATIENT_S
-from ckpt_backends.fsspec import FsspecBackend
-from ckpt_backends.object_requests import ObjectExistsError
+from ckpt_backends.objects.backend import FsspecBackend
+from ckpt_backends.objects.requests import ObjectExistsError
 from tests.effort import effort
 
 SMALL = "unindexed_segments=8&small_segments=16"

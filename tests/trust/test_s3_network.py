@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from ckpt.backend import Backend
-from ckpt.config import parse_address
-from ckpt.registry import open_backend
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.backend import Backend
+from ckpt.contract.registry import open_backend
 from ckpt.testing import NetworkConformance, server_address
 from ckpt.testing.outcomes import PATIENT_S
-from ckpt_backends.fsspec import FsspecBackend
+from ckpt_backends.objects.backend import FsspecBackend
 
 UPLOAD = """
 import sys
@@ -94,7 +94,7 @@ class TestS3Network(NetworkConformance):
             again.compact()
             assert leftover not in segments(again)
             assert unfinished_uploads(again, address) == 1  # for all one knows, somebody is working on it
-            monkeypatch.setattr("ckpt_backends.fsspec_s3._LEFTOVER_AGE_S", -60)
+            monkeypatch.setattr("ckpt_backends.objects.s3._LEFTOVER_AGE_S", -60)
             again.compact()
             assert unfinished_uploads(again, address) == 0
             assert dict(again.scan("words")) == {b"be": b"after"}

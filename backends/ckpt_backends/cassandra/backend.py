@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ckpt.backend import Capabilities
-from ckpt.config import build_options
+from ckpt.contract.addresses import build_options
+from ckpt.contract.backend import Capabilities
 from ckpt_backends.cassandra.link import Link, connect
 from ckpt_backends.cassandra.options import CassandraOptions, read_target
 from ckpt_backends.cassandra.schema import prepare

@@ -95,7 +95,7 @@ def read_target(place: Place, options: CassandraOptions) -> CassandraTarget:
 
     Examples
     --------
-    >>> from ckpt.config import parse_address
+    >>> from ckpt.contract.addresses import parse_address
     >>> from ckpt_backends.cells.access import read_place
     >>> place = read_place(parse_address("cassandra://ada:secret@h1,h2:9142/streams"))
     >>> target = read_target(place, CassandraOptions())

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlencode
 
-from ckpt.config import Address
+from ckpt.contract.addresses import Address
 from ckpt.errors import ConfigError
 from ckpt_backends.cells.options import CellOptions
 
@@ -102,7 +102,7 @@ def read_place(address: Address) -> Place:
 
     Examples
     --------
-    >>> from ckpt.config import parse_address
+    >>> from ckpt.contract.addresses import parse_address
     >>> place = read_place(parse_address("redis://ada:secret@h1,h2:7/2"))
     >>> place.hosts(6379), place.shown(6379, place.path)
     ((('h1', 7), ('h2', 7)), 'redis://ada@h1:7,h2:7/2')

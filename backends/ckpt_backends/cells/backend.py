@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from ckpt.backend import (
+from ckpt.contract.addresses import Address
+from ckpt.contract.backend import (
     Backend,
     BackendStats,
     BadRecord,
@@ -32,10 +33,9 @@ from ckpt.backend import (
     require_open,
     versions_need_commits,
 )
-from ckpt.config import Address
+from ckpt.contract.versions import History, require_plain
 from ckpt.errors import BackendUnavailableError, CorruptRecordError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt.versions import History, require_plain
 from ckpt_backends.cells.access import Place, read_place
 from ckpt_backends.cells.cleaning import Cleaner
 from ckpt_backends.cells.commits import Committer

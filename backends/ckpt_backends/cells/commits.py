@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ckpt.backend import versions_need_commits
+from ckpt.contract.backend import versions_need_commits
 from ckpt.errors import CkptError, UnsupportedError
 from ckpt.types import CommitId
 from ckpt_backends.cells.ledger import Record, StampedCommit, State, encode_record

@@ -17,9 +17,9 @@ from typing import Literal
 import msgspec
 from xxhash import xxh3_64_intdigest
 
+from ckpt.contract.versions import Commit, History, Settled, Truncation
 from ckpt.errors import CorruptRecordError
 from ckpt.types import CommitId
-from ckpt.versions import Commit, History, Settled, Truncation
 from ckpt_backends.cells.sight import Sight
 
 _FORMAT = b"\x01"

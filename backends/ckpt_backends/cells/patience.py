@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ckpt.pauses import pauses_until
+from ckpt.contract.pauses import pauses_until
 from ckpt_backends.cells.options import CellOptions
 from ckpt_backends.cells.server import NotNowError
 

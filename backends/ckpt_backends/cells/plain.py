@@ -8,9 +8,9 @@ from contextlib import contextmanager, nullcontext
 
 import msgspec
 
+from ckpt.contract.versions import require_plain
 from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt.types import Changes
-from ckpt.versions import require_plain
 from ckpt_backends.cells.ledger import State
 from ckpt_backends.cells.options import CellOptions
 from ckpt_backends.cells.patience import Patience

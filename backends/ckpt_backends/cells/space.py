@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from ckpt.contract.versions import Commit
 from ckpt.errors import CorruptRecordError, FencedError
-from ckpt.versions import Commit
 from ckpt_backends.cells.codec import CellCodec
 from ckpt_backends.cells.ledger import Ledger, Record, State, encode_record
 from ckpt_backends.cells.patience import Patience

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
-from ckpt.backend import Capabilities
-from ckpt.config import build_options
+from ckpt.contract.addresses import build_options
+from ckpt.contract.backend import Capabilities
 from ckpt.errors import ConfigError
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
 from ckpt_backends.cells.access import Place, shown_address

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ckpt.backend import Capabilities
-from ckpt.config import Address, Durability, build_options
-from ckpt.disk import Disk
+from ckpt.contract.addresses import Address, Durability, build_options
+from ckpt.contract.backend import Capabilities
+from ckpt.contract.disk import Disk
 from ckpt.errors import ConfigError
 from ckpt.types import Changes
-from ckpt_backends.log.contract import EngineBackend
-from ckpt_backends.log.engine import Engine
+from ckpt_backends.engine.backend import EngineBackend
+from ckpt_backends.engine.engine import Engine
+from ckpt_backends.engine.maintenance import Maintenance
+from ckpt_backends.engine.options import check_engine_options
 from ckpt_backends.log.local import LocalStorage
-from ckpt_backends.log.maintenance import Maintenance
-from ckpt_backends.log.options import check_engine_options
 
 _CAPABILITIES = Capabilities(
     persistent=True,

@@ -19,11 +19,11 @@ import mmap
 import os
 from urllib.parse import quote
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.disk_errors import DiskErrors
-from ckpt_backends.log.layout import Layout, layout_of_folder
-from ckpt_backends.log.storage import Buffers
+from ckpt_backends.engine.layout import Layout, layout_of_folder
+from ckpt_backends.engine.storage import Buffers
 
 
 class LogDirectory:

@@ -12,14 +12,14 @@ import os
 import threading
 import weakref
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 from ckpt_backends.disk_errors import DiskErrors
-from ckpt_backends.log.frame import BadFrameError
+from ckpt_backends.engine.frame import BadFrameError
+from ckpt_backends.engine.runs import MAX_SEGMENTS
+from ckpt_backends.engine.segment import HEADER_BYTES, Segment, SegmentHeader
+from ckpt_backends.engine.storage import Buffers
 from ckpt_backends.log.mapped import DATA_START, MappedSegments
-from ckpt_backends.log.runs import MAX_SEGMENTS
-from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader
 from ckpt_backends.log.spares import ZEROS, Spares
-from ckpt_backends.log.storage import Buffers
 
 _MAX_UNSYNCED = 16
 _SMALL_WRITE = 32 << 10

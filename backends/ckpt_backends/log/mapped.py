@@ -15,15 +15,15 @@ import time
 import weakref
 from collections import OrderedDict
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.disk_errors import DiskErrors
+from ckpt_backends.engine.frame import MAGIC as FRAME_MAGIC
+from ckpt_backends.engine.frame import BadFrameError
+from ckpt_backends.engine.layout import LOG_DATA_START
+from ckpt_backends.engine.segment import HEADER_BYTES, Segment, SegmentHeader, UnbegunSegmentError
+from ckpt_backends.engine.storage import SegmentGoneError
 from ckpt_backends.log.directory import LogDirectory, map_file
-from ckpt_backends.log.frame import MAGIC as FRAME_MAGIC
-from ckpt_backends.log.frame import BadFrameError
-from ckpt_backends.log.layout import LOG_DATA_START
-from ckpt_backends.log.segment import HEADER_BYTES, Segment, SegmentHeader, UnbegunSegmentError
-from ckpt_backends.log.storage import SegmentGoneError
 
 DATA_START = LOG_DATA_START
 _MAX_MAPPED = 256

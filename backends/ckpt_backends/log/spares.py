@@ -13,7 +13,7 @@ import os
 import secrets
 from collections.abc import Callable
 
-from ckpt.disk import Disk
+from ckpt.contract.disk import Disk
 
 ZEROS = memoryview(bytes(1 << 20))
 _PREFIX = "spare-"

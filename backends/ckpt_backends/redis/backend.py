@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ckpt.backend import Capabilities
-from ckpt.config import build_options
+from ckpt.contract.addresses import build_options
+from ckpt.contract.backend import Capabilities
 from ckpt.errors import ConfigError
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
 from ckpt_backends.cells.access import Place

@@ -63,7 +63,7 @@ def read_target(place: Place, options: RedisOptions) -> RedisTarget:
 
     Examples
     --------
-    >>> from ckpt.config import parse_address
+    >>> from ckpt.contract.addresses import parse_address
     >>> from ckpt_backends.cells.access import read_place
     >>> target = read_target(read_place(parse_address("redis://ada:secret@db/2")), RedisOptions())
     >>> target.hosts, target.database, target.shown

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NoReturn
 
 import ckpt
-from ckpt.backend import Backend, Capabilities
-from ckpt.config import Address, parse_address
+from ckpt.contract.addresses import Address, parse_address
+from ckpt.contract.backend import Backend, Capabilities
+from ckpt.contract.versions import History
 from ckpt.errors import UnsupportedError
 from ckpt.types import CommitId, Epoch
-from ckpt.versions import History
 from ckpt_bench.compare.turns import Job, unique_name
 from ckpt_bench.stores import NAMESPACE, BackendStore, Store, open_store
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import ConfigError
 from ckpt_bench.compare.through import Producers, ThesisReads, ThesisWrites
 from ckpt_bench.compare.turns import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from ckpt.config import parse_address, suggestion
+from ckpt.contract.addresses import parse_address, suggestion
 from ckpt.dev import MissingToolError, fleet
 from ckpt.errors import CkptError, ConfigError
 from ckpt_bench.drivers import BULK_STORES

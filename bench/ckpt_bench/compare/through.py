@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from ckpt.backend import Backend
-from ckpt.safekeeper import SafeKeeper
+from ckpt.contract.backend import Backend
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt_bench.compare.behind import Home
 from ckpt_bench.compare.turns import Job, Turn, Work, refuse_missing
 from ckpt_bench.stores import OURS, open_store

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from urllib.parse import quote
 
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt_bench.compare.turns import Job, Turn, Work, refuse_missing
 from ckpt_bench.processes import Memory, memory
 from ckpt_bench.stores import BackendStore, Store, open_store

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ckpt.cli.failures import BAD_DATA, INTERRUPTED, UNAVAILABLE
 from ckpt.cli.show import print_json, print_table
-from ckpt.config import parse_address, suggestion
+from ckpt.contract.addresses import parse_address, suggestion
 from ckpt.errors import ConfigError
 from ckpt_bench.growth.measure import QUICK, Contestant, Found, Growth, Plan, Step
 from ckpt_bench.growth.present import ABOUT, OPERATIONS, Row, as_csv, as_markdown, as_page, rows_of, sections

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ckpt.cli.failures import INTERRUPTED, UNAVAILABLE, exit_code
 from ckpt.cli.show import print_json
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import CkptError, ConfigError
 from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.outputs import only_one, refused, require_writable, write_text

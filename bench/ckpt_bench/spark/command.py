@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ckpt.cli.failures import UNAVAILABLE
 from ckpt.cli.show import print_json, print_table
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
 from ckpt.spark import provider_jar
 from ckpt_bench.outputs import refused, require_folder, require_writable, write_charts, write_text
 from ckpt_bench.spark.contestants import CONTESTANTS, OURS, nothing_jar

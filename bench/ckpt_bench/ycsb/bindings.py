@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from ckpt.acks import SaveResult
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -26,7 +25,8 @@ from ckpt.errors import (
     QueueFullError,
     UnsupportedError,
 )
-from ckpt.safekeeper import SafeKeeper
+from ckpt.keeper.acks import SaveResult
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt_bench.ycsb.measures import Recorder, Row
 from ckpt_bench.ycsb.records import Record, decode, encode
 from ckpt_bench.ycsb.settings import Settings

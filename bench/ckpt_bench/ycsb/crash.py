@@ -18,11 +18,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from ckpt.backend import Backend
-from ckpt.config import Durability, parse_address
-from ckpt.envelope import ValueCodec
+from ckpt.contract.addresses import Durability, parse_address
+from ckpt.contract.backend import Backend
+from ckpt.contract.registry import open_backend
 from ckpt.errors import BackendUnavailableError, CkptError
-from ckpt.registry import open_backend
+from ckpt.values.envelope import ValueCodec
 from ckpt_bench.ycsb.bindings import status_of
 from ckpt_bench.ycsb.measures import Recorder, Row
 from ckpt_bench.ycsb.settings import Interval, Settings

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
+from ckpt.contract.opening import open_to_write
 from ckpt.errors import ConfigError, CorruptRecordError
-from ckpt.opening import open_to_write
 from ckpt_bench.ycsb.bindings import Binding
 from ckpt_bench.ycsb.records import key_name
 from ckpt_bench.ycsb.settings import Settings

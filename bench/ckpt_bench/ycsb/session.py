@@ -19,10 +19,10 @@ from typing import TextIO
 
 import numpy as np
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
+from ckpt.contract.registry import open_backend
 from ckpt.errors import CkptError, ConfigError
-from ckpt.lanes import Overflow
-from ckpt.registry import open_backend
+from ckpt.keeper.lanes import Overflow
 from ckpt_bench.interrupts import Interrupts
 from ckpt_bench.ycsb.bindings import NOT_FOUND, Binding, bound, counted
 from ckpt_bench.ycsb.choosing import Chooser

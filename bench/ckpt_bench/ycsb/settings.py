@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import ConfigError
 
 CORE_WORKLOAD = "CoreWorkload"

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ckpt import transfer
-from ckpt.backend import Backend, Compacts, ScansInBlocks
 from ckpt.cli.stores import require_two_stores
-from ckpt.config import parse_address
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.backend import Backend, Compacts, ScansInBlocks
+from ckpt.contract.opening import open_to_read, open_to_write
+from ckpt.contract.registry import load_factory
 from ckpt.errors import CkptError, ConfigError
-from ckpt.opening import open_to_read, open_to_write
-from ckpt.registry import load_factory
+from ckpt.moving import copying as transfer
 from ckpt_bench.ycsb.bindings import counted, status_of
 from ckpt_bench.ycsb.measures import Recorder, Row
 from ckpt_bench.ycsb.records import key_name

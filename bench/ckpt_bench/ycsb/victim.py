@@ -11,9 +11,9 @@ import os
 import sys
 from itertools import count
 
-from ckpt.acks import SaveResult
-from ckpt.registry import open_backend
-from ckpt.safekeeper import SafeKeeper
+from ckpt.contract.registry import open_backend
+from ckpt.keeper.acks import SaveResult
+from ckpt.keeper.safekeeper import SafeKeeper
 
 _OUT = 1
 

@@ -16,7 +16,7 @@ from importlib.metadata import entry_points
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar
 
-from ckpt.config import suggestion
+from ckpt.contract.addresses import suggestion
 from ckpt.errors import ConfigError
 from ckpt.rebalance.planning.problem import I32, Placement, Problem
 

@@ -20,10 +20,10 @@ from typing import Self
 
 import msgspec
 
+from ckpt.contract.registry import open_backend
 from ckpt.demo import words
 from ckpt.dev import processes, tools
 from ckpt.errors import CkptError, ConfigError
-from ckpt.registry import open_backend
 from ckpt.spark.demo.messages import CKPT, QUERIES, Done, Ended, Failed, Halfway, Job, Message, Started
 from ckpt.spark.jar import LEAST_JAVA, provider_jar, spark_home
 

@@ -54,7 +54,7 @@ object Settings {
       timeoutMs = timeoutMs(find(conf, Timeout).getOrElse("120s")))
   }
 
-  /** Whether an address has a part that must not be shown: what `ckpt.config.Address` replaces by `***` in Python. */
+  /** Whether an address has a part that must not be shown: what `ckpt.contract.addresses.Address` replaces by `***` in Python. */
   def holdsASecret(address: String): Boolean = address match {
     case AnAddress(location, query) => location.matches(Password) || Option(query).toSeq.flatMap(_.split('&')).exists { option =>
       val (name, value) = option.span(_ != '=')

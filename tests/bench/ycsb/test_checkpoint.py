@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.backend import CompactionReport
+from ckpt.contract.backend import CompactionReport
 from ckpt_backends.log import LogBackend
 from ckpt_bench.ycsb import crash, upkeep
 from ckpt_bench.ycsb.victim import crash_key, crash_value

@@ -13,12 +13,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, NoReturn
 
-from ckpt.backend import Backend, Capabilities
-from ckpt.config import Durability, parse_address
+from ckpt.contract.addresses import Durability, parse_address
+from ckpt.contract.backend import Backend, Capabilities
+from ckpt.contract.registry import load_factory, open_backend
+from ckpt.contract.versions import History
 from ckpt.errors import UnsupportedError
-from ckpt.registry import load_factory, open_backend
 from ckpt.types import CommitId, Epoch
-from ckpt.versions import History
 
 SCHEME = "s4"
 

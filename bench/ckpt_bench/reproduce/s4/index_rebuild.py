@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ckpt.config import parse_address
-from ckpt.registry import open_backend
+from ckpt.contract.addresses import parse_address
+from ckpt.contract.registry import open_backend
 from ckpt_bench.plot import lines
 from ckpt_bench.reproduce.claims import Claim, at_most, between
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown

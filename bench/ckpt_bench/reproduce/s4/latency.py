@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt.safekeeper import SafeKeeper
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt_bench.plot import Bar, bars
 from ckpt_bench.reproduce.claims import Claim, at_least, not_checked
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown

@@ -13,8 +13,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from ckpt.acks import SaveResult
-from ckpt.safekeeper import SafeKeeper
+from ckpt.keeper.acks import SaveResult
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt_bench.reproduce.s4.default_fs import open_store
 
 _FILL_RECORDS = 1000

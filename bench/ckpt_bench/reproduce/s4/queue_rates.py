@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt.config import parse_address
-from ckpt.safekeeper import SafeKeeper
+from ckpt.contract.addresses import parse_address
+from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt_bench.plot import lines
 from ckpt_bench.reproduce.claims import Claim, at_least, at_most
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown

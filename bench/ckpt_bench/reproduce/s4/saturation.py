@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from ckpt.backend import Backend
+from ckpt.contract.backend import Backend
 from ckpt_bench import plot
 from ckpt_bench.reproduce.claims import Claim, at_least, at_most
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ckpt.registry import extra_of
+from ckpt.contract.registry import extra_of
 from ckpt_bench.plot import Bar, bars
 from ckpt_bench.reproduce.claims import Claim, Verdict, at_least, at_most, fact, not_checked
 from ckpt_bench.reproduce.experiments import Experiment, Lab, Shown

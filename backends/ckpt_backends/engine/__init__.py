@@ -1,0 +1,1 @@
+"""Frames, index, replay and collection: what a local log and object stores share."""

@@ -1,0 +1,1 @@
+"""The SafeKeeper: states become checkpoints asynchronously, and every save is accounted for."""

@@ -1,0 +1,1 @@
+"""Verified copies between any two stores; the source is never written."""

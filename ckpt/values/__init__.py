@@ -1,0 +1,1 @@
+"""States to bytes and back: nothing changes silently, and a changed byte is an error."""
