@@ -18,10 +18,11 @@ instance solves a covering knapsack of its own: lose the excess at the least pri
 6. **Search.** Small problems, where the coupling through rooms and entries matters most, get a tabu search
    (`local_search`).
 
-Weaknesses that its first version had, and what is done about them: it filled the table for nothing (prices
-that are alike are now served heaviest first, and of two answers within 1 % of state the smaller table wins);
-with replicas or several giants it broke the limit (a switch is priced as the entry that it is; giants are
-parted before any planner is asked).
+Known weaknesses: loads end at their limits, so it may be needed again sooner than a planner that balances
+more; and where the drift of each interval is large, cheap keys fill the table within a few intervals.
+Against the second, of prices within 1 % of state the one with the smaller table is taken, and among keys
+whose price per load is alike, the heaviest go first. A table that is too small is kept all the same
+(`keep_table`).
 
 Cost: O(K) array passes, and Python only for the keys that move.
 """
@@ -127,19 +128,18 @@ class _Field:
         positive = np.concatenate([[s[s > 0].min(), s.max()] for s in states if (s > 0).any()] or [[]])
         rungs = np.geomspace(positive.min() / 2, positive.max() * 4, RUNGS).tolist() if len(positive) else []
         forecasts = sorted((*self._forecast(price), price) for price in [0.0, *rungs])
-        too_low = max(
-            (price for over, _, _, price in forecasts if 0 < price < forecasts[0][3] and over), default=0
-        )
+        best = forecasts[0]
+        too_low = max((price for over, _, _, price in forecasts if 0 < price < best[3] and over), default=0)
         for _ in range(REFINEMENTS if too_low else 0):
-            between = (*self._forecast(sqrt(too_low * forecasts[0][3])), sqrt(too_low * forecasts[0][3]))
-            if between < forecasts[0]:
-                forecasts.insert(0, between)
+            price = sqrt(too_low * best[3])
+            between = (*self._forecast(price), price)
+            if between < best:
+                best = between
             else:
-                too_low = between[3]
-        least = forecasts[0]
-        alike = [f for f in forecasts if f[0] <= least[0] and f[1] <= least[1] * (1 + ALIKE)]
+                too_low = price
+        alike = [f for f in (best, *forecasts) if f[0] <= best[0] and f[1] <= best[1] * (1 + ALIKE)]
         alike.sort(key=lambda f: f[2])
-        for *_, price in [*alike, *(f for f in forecasts if f not in alike)][:ATTEMPTS]:
+        for *_, price in [*alike[:2], *(f for f in forecasts if f not in alike)][:ATTEMPTS]:
             yield price
 
     def returning(self, price: float) -> I64:
@@ -154,7 +154,13 @@ class _Field:
             per_load[d] = bins.forecast(price, bins.need).per_load
         change = per_load[problem.home[away]] - per_load[problem.current[away]]
         value = problem.state[away] - price + change * problem.cost[away]
-        return np.asarray(away[np.argsort(value, kind="stable")][: np.count_nonzero(value < 0)])
+        keys = away[np.argsort(value, kind="stable")][: np.count_nonzero(value < 0)]
+        by_home = keys[np.argsort(problem.home[keys], kind="stable")]
+        home, cost = problem.home[by_home], problem.cost[by_home]
+        filled = np.cumsum(cost)
+        filled -= (filled - cost)[np.searchsorted(home, home)]
+        fits = self.over[home] | (filled <= (problem.limits - self.load)[home])
+        return np.asarray(keys[np.isin(keys, by_home[fits])])
 
     def _forecast(self, price: float) -> tuple[float, float, float]:
         """Entries above the limit, state that moves, and the growth of the table, if keys could be cut."""

@@ -5,8 +5,9 @@ from below it finds cheaper answers. In each step all moves of one key and all s
 once, and the best one that is not forbidden is carried out, also if it makes things worse; keys that took
 part may then not move for a few steps, unless that gives the best answer so far. Load outside the limits
 and entries above the table's limit are allowed on the way, each at a price that rises while there are any
-and falls while there are none. If nothing better was found for a while, the search goes on from the best
-answer after a kick: a tenth of the keys go back to where they are now, or home.
+and falls while there are none. If nothing better was found for a while, there is a kick: a tenth of
+the keys are put back to where they are now, or home, and the search goes on from the best answer, or from
+where it is while no answer is within the limits.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ckpt.rebalance.planning.problem import F64, I32, I64, SLACK, Bool
 MOST_CELLS = 1000
 """Problems with more pairs of a key and an instance are not searched."""
 STEPS_PER_KEY = 10
-"""A step takes about 0.2 ms for 60 keys. If no answer is within the limits then, there are as many more."""
+"""A step takes about 0.2 ms for 60 keys. Without an answer within the limits, up to five times that."""
 TENURE = 5
 """For how many steps a key that moved stays."""
 PATIENCE = 60
@@ -33,7 +34,7 @@ def improve(problem: Problem, place: I32) -> I32:
     """A placement that is not worse than this one."""
     search = _Search(problem, place)
     steps = STEPS_PER_KEY * len(place)
-    for step in range(2 * steps):
+    for step in range(5 * steps):
         if step >= steps and search.within_limits:
             break
         search.step(step)
@@ -125,7 +126,7 @@ class _Search:
         self._entry_price = (state or 1.0) / max(len(place), 1)
 
     def _kicked(self) -> I32:
-        place = self.best.copy()
+        place = (self.best if self.within_limits else self._place).copy()
         chosen = self._by_weight[self._random.permutation(len(place))[: max(2, len(place) // 10)]]
         back = self._random.random(len(chosen)) < 0.5
         place[chosen] = np.where(back, self._problem.current[chosen], self._problem.home[chosen])
