@@ -27,7 +27,7 @@ WHOLE_BUDGET_S = 15 * 60.0
 TOLERANCE = 1.5
 REFERENCE_GAUGE_S = 0.40
 """What the gauge takes on the reference machine: two quiet cores of an AMD EPYC."""
-USUAL_S = 0.3
+USUAL_S, USUAL_IN_SPARK_S = 0.2, 1.5
 """What most tests take; decides nothing but which group of tests begins first."""
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             own = item.path.relative_to(ROOT).as_posix()
             item.add_marker(pytest.mark.xdist_group("spark" if _uses_spark(item) else own))
         groups[item] = _group_of(item)
-        weights[groups[item]] += _budget_of(item, USUAL_S)
+        weights[groups[item]] += _budget_of(item, USUAL_IN_SPARK_S if _uses_spark(item) else USUAL_S)
     items.sort(key=lambda item: (-weights[groups[item]], groups[item]))
 
 

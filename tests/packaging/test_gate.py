@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import effort, gate, prove
+
+
+def test_tests_of_a_file_share_a_worker(request: pytest.FixtureRequest) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        assert request.node.nodeid.endswith("@tests/packaging/test_gate.py"), "pytest-xdist sees the group"
 
 
 @pytest.fixture
