@@ -383,8 +383,9 @@ class Engine(OpenLog):
 
     def refuse_writes(self) -> None:
         """The log is being closed: what was appended before is all there will be."""
+        self._closing = True  # at once, since a collection appends all the time and leaves the lock to nobody
         with self.lock:
-            self._closing = True
+            return  # an append that was under way has ended
 
     def close(self) -> None:
         """Free the storage; the index was saved by maintenance."""

@@ -367,8 +367,8 @@ class Maintenance:
         A collection that runs ends where it wants to append; what it has moved is there twice until the next.
         """
         engine = self._engine
-        engine.refuse_writes()
         self._closing = True
+        engine.refuse_writes()
         self._wake()
         if self._thread is not None:
             self._thread.join()
