@@ -24,6 +24,7 @@ _COMMANDS = {
     "drop": "ckpt.cli.move",
     "gc": "ckpt.cli.health",
     "ls": "ckpt.cli.look",
+    "rebalance": "ckpt.cli.rebalance",
     "repair": "ckpt.cli.health",
     "serve": "ckpt.cli.serve",
     "spark": "ckpt.cli.spark",

@@ -114,7 +114,10 @@ def _situation(
         raise ConfigError(f"table_limit must be from 0, not {table_limit}")
     home = loads.home_of(n)
     if len(home) and int(home.max()) >= n:
-        raise ConfigError(f"home: a key has its home on instance {int(home.max())}, but there are {n}")
+        raise ConfigError(
+            f"home: a key has its home on instance {int(home.max())}, but there are {n} instances; say where "
+            f"the hash puts it with {n}, or leave the column out"
+        )
     rest = np.zeros(n)
     if loads.rest is not None:
         if len(loads.rest) > n and loads.rest[n:].any():
