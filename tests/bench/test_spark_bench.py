@@ -54,7 +54,7 @@ def _short_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(60)
 @pytest.mark.timeout(1800)
 def test_batches_of_all_in_turn(tmp_path: Path) -> None:
     plot = tmp_path / "spark.html"
@@ -74,7 +74,7 @@ def test_batches_of_all_in_turn(tmp_path: Path) -> None:
     assert all(name in plot.read_text() for name in compared)
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(60)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", sample(list(PARTS), 1, "parts"))
 def test_another_part_as_table_and_chart(tmp_path: Path, part: str) -> None:

@@ -23,14 +23,12 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_benchmark.logger import PytestBenchmarkWarning
 from pytest_benchmark.session import BenchmarkSession
 
 from ckpt_backends.engine.native import native
@@ -66,14 +64,6 @@ def open_here(folder: Path) -> Iterator[OpenHere]:
 
 
 # -- this run beside those before --------------------------------------------------------------------
-
-
-def pytest_configure() -> None:
-    """Nothing to compare with, or only runs of another machine, is no error: the report says so.
-
-    pytest-benchmark warns of both before a test runs, and warnings are errors in this project.
-    """
-    warnings.filterwarnings("ignore", category=PytestBenchmarkWarning)
 
 
 def pytest_benchmark_generate_machine_info() -> dict[str, Any]:

@@ -155,6 +155,7 @@ NOT_RUN = {
 """How many blocks of a page are marked as not run. A new one has to be argued for here."""
 
 
+@pytest.mark.budget(45)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

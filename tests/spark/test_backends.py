@@ -52,7 +52,6 @@ def visits(file: int) -> list[dict[str, Any]]:
     return [{"user": f"u{n * n % 7}", "page": (n + file) % 5} for n in range(20)]
 
 
-@pytest.mark.budget(30)
 def test_aggregation_and_join(stream_of: Any, on_store: str) -> None:
     seen, liked = stream_of("seen", "user string, page long"), stream_of("liked", "user string, page long")
 

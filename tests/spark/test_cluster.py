@@ -164,7 +164,7 @@ def wait_for_commit(address: str, version: int) -> None:
             pass
 
 
-@pytest.mark.budget(45)
+@pytest.mark.budget(60)
 @pytest.mark.parametrize("sidecars", sample(["one", "each"], 1, "sidecars"))
 def test_killed_executors(cluster: Cluster, tmp_path: Path, sidecars: str) -> None:
     if sidecars == "one":
@@ -188,7 +188,7 @@ def test_killed_executors(cluster: Cluster, tmp_path: Path, sidecars: str) -> No
     assert job.newest() == ALL
 
 
-@pytest.mark.budget(30)
+@pytest.mark.budget(60)
 def test_tasks_that_run_twice(cluster: Cluster, tmp_path: Path) -> None:
     """Both attempts commit; the one that Spark has killed is never seen again."""
     speculation = {

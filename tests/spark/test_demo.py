@@ -61,7 +61,7 @@ def ends_with(monkeypatch: pytest.MonkeyPatch) -> Any:
     return put
 
 
-@pytest.mark.budget(45)
+@pytest.mark.budget(60)
 def test_killed_in_the_middle_of_a_batch_and_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", JAVA_OPTIONS)
     address = f"log://{tmp_path}/log"

@@ -68,7 +68,6 @@ with open(f"{folder}/said", "w") as file:
 """
 
 
-@pytest.mark.budget(25)
 @pytest.mark.spark_core
 def test_configure_under_spark_submit(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()

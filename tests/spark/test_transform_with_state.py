@@ -80,7 +80,6 @@ def with_watermark(rows: DataFrame) -> DataFrame:
     return rows.withWatermark("at", "1 minute")
 
 
-@pytest.mark.budget(30)
 def test_value_list_and_map_state_timers_and_initial_state(spark: SparkSession, twins: Twins) -> None:
     known = spark.createDataFrame([("w1", 1000), ("w3", 3000), ("new", 5)], "word string, amount long")
 

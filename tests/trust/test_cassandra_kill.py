@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ckpt.dev import Server
 from ckpt.testing import KillConformance, own_server
 from tests.effort import effort
 
 
+@pytest.mark.budget(45)
 class TestCassandraKills(KillConformance):
     rounds, writers = effort(1, 10), effort(2, 20)
     timeout_s = 2.0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ckpt.dev import Server
 from ckpt.testing import KillConformance, own_server
 from tests.effort import effort, rotated
 
 
+@pytest.mark.budget(45)
 class TestHBaseKills(KillConformance):
     rounds, writers = effort(1, 9), effort(2, 20)
     victims = rotated((("thrift",), ("master",), ("thrift", "master")))

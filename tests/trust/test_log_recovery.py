@@ -6,8 +6,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from ckpt.contract.addresses import Durability
 from ckpt.contract.disk import Disk
 from ckpt.testing import CrashState, RecordingDisk, crash_states, observe
@@ -46,7 +44,6 @@ def first_crashes(folder: Path) -> list[CrashState]:
     return [s for s in crash_states(disk, all_subsets_of=4, samples=60) if s.marks]
 
 
-@pytest.mark.budget(30)
 def test_a_crash_during_recovery_is_survived(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

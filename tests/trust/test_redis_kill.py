@@ -11,7 +11,7 @@ import redis
 
 import ckpt
 from ckpt.dev import RedisServer, SentinelServer
-from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
+from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing import KillConformance, own_server
 from ckpt.testing.load import StoreLoad
 from ckpt.testing.outcomes import PATIENT_S, begin, outcome
@@ -134,9 +134,9 @@ def test_a_full_server_refuses_writes_reads_on_and_can_be_emptied(
 def test_a_value_that_the_server_does_not_take_is_named(private_server: Callable[..., RedisServer]) -> None:
     server = private_server("redis", config={"proto-max-bulk-len": "1mb"})
     with ckpt.open_backend(server.address, retry_s=0) as backend:
-        with pytest.raises(UnsupportedError, match=r"key b'big' of namespace 'words' .*proto-max-bulk-len"):
+        with pytest.raises(ConfigError, match=r"key b'big' of namespace 'words' .*proto-max-bulk-len"):
             backend.put_many("words", {b"small": b"1", b"big": bytes(2 << 20)})
-        with pytest.raises(UnsupportedError, match="key b'big' of namespace 'store'"):
+        with pytest.raises(ConfigError, match="key b'big' of namespace 'store'"):
             backend.commit("store", 1, {b"big": bytes(2 << 20)})
         assert backend.namespaces() == []
         backend.put_many("words", {b"%d" % n: bytes(900_000) for n in range(3)})

@@ -31,12 +31,11 @@ PLANNERS = rb.planner_names()
 quick = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def claimed(planner: str, claim: Claim) -> None:
-    """Skip a claim that the planner does not make; it has to say why."""
-    reason = (find(planner).exempt or {}).get(claim)
-    if reason is not None:
-        assert len(reason) > 10
-        pytest.skip(reason)
+def that_claim(claim: Claim) -> pytest.MarkDecorator:
+    """The planners that are not exempt from a claim."""
+    return pytest.mark.parametrize(
+        "planner", [name for name in PLANNERS if claim not in (find(name).exempt or {})]
+    )
 
 
 def recounted(case: Case, plan: rb.Plan) -> None:
@@ -151,9 +150,13 @@ class TestEveryPlan:
             switches = plan.moves.kind == rb.Kind.SWITCH
             assert not plan.moves.state_bytes[switches].any()
 
+
+class TestClaims:
+    """What a planner promises unless it says why it does not."""
+
+    @that_claim("balances")
     @pytest.mark.parametrize("seed", range(3))
     def test_many_small_keys_are_balanced(self, planner: str, seed: int) -> None:
-        claimed(planner, "balances")
         rng = np.random.default_rng(seed)
         loads = rb.Loads(
             np.arange(1, 401, dtype=np.uint64),
@@ -165,9 +168,9 @@ class TestEveryPlan:
         plan = rb.plan(loads, planner, instances=5, theta=0.1)
         assert plan.status is rb.Status.OK, plan.reason
 
+    @that_claim("permute")
     @pytest.mark.parametrize("seed", range(4))
     def test_the_order_of_keys_does_not_matter(self, planner: str, seed: int) -> None:
-        claimed(planner, "permute")
         rng = np.random.default_rng(seed)
         loads = loads_of(rng, 60, 5, generic=True)
         shuffled = rng.permutation(60)
@@ -175,9 +178,9 @@ class TestEveryPlan:
         other = rb.plan(loads.take(shuffled), planner, instances=5, table_limit=30)
         assert np.array_equal(one.place[shuffled], other.place)
 
+    @that_claim("relabel")
     @pytest.mark.parametrize("seed", range(4))
     def test_the_numbers_of_instances_do_not_matter(self, planner: str, seed: int) -> None:
-        claimed(planner, "relabel")
         rng = np.random.default_rng(seed)
         loads = loads_of(rng, 60, 5, generic=True)
         label = rng.permutation(5)
@@ -188,19 +191,19 @@ class TestEveryPlan:
         other = rb.plan(renamed, planner, instances=5, table_limit=30)
         assert np.array_equal(label[one.place], other.place)
 
+    @that_claim("rescale")
     @pytest.mark.parametrize("seed", range(4))
     def test_units_do_not_matter(self, planner: str, seed: int) -> None:
-        claimed(planner, "rescale")
         loads = loads_of(np.random.default_rng(seed), 60, 5, generic=True)
         scaled = rb.Loads(loads.keys, loads.cost * 4, loads.state / 16, loads.instance, home=loads.home)
         one = rb.plan(loads, planner, instances=5, table_limit=30)
         other = rb.plan(scaled, planner, instances=5, table_limit=30)
         assert np.array_equal(one.place, other.place)
 
+    @that_claim("minimal")
     @quick
     @given(case=cases())
     def test_no_single_move_can_be_taken_back(self, planner: str, case: Case) -> None:
-        claimed(planner, "minimal")
         plan = case.plan(planner)
         if plan.status is not rb.Status.OK:
             return
@@ -218,6 +221,11 @@ class TestEveryPlan:
             if case.arguments.get("two_sided"):
                 fits = fits and load.min() >= (1 - case.arguments["theta"]) * load.mean() * (1 + 1e-6)
             assert not fits, f"the move of key {at} is not needed"
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_what_exempts_a_planner_is_a_reason(planner: str) -> None:
+    assert all(len(reason) > 10 for reason in (find(planner).exempt or {}).values())
 
 
 @given(st.sampled_from(PLANNERS))

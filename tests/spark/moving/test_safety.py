@@ -191,7 +191,6 @@ def test_state_that_is_not_at_the_address_is_missed(spark: SparkSession, countin
         spark.conf.set(ADDRESS, address)
 
 
-@pytest.mark.budget(30)
 @pytest.mark.parametrize("moment", sample(["first", "last"], 1, "moment"))
 def test_a_move_that_is_killed_changes_nothing(
     spark: SparkSession, counting: Any, address: str, keepers: Any, moment: str
