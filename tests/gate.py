@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -111,6 +112,9 @@ class Timekeeper:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("@")[0]
+        if report.failed:
+            # At once, and not only at the end, which a long run may not reach.
+            print(f"\nfailed: {name}: {report.longrepr!s:.2000}", file=sys.stderr, flush=True)
         self._took_s[name] += report.duration
         for key, value in report.user_properties:
             if key == "budget_s":
