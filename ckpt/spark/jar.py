@@ -117,9 +117,10 @@ def built_jar(
 
 
 def _sources(line: str) -> list[str]:
-    common = glob.glob(os.path.join(glob.escape(_SOURCES), "*.scala"))
-    of_line = glob.glob(os.path.join(glob.escape(_SOURCES), f"spark-{line}", "*.scala"))
-    return sorted(common) + sorted(of_line)
+    """The Scala files of every package, with those of one line of Spark and without those of the others."""
+    others = {f"spark-{other}" for other in supported_lines() if other != line}
+    found = glob.glob("**/*.scala", root_dir=_SOURCES, recursive=True)
+    return [os.path.join(_SOURCES, path) for path in sorted(found) if path.split(os.sep)[0] not in others]
 
 
 def _compile(spark: SparkHome, sources: list[str], target: str) -> None:

@@ -44,7 +44,7 @@ def scratch(spark: SparkSession, jvm: Any) -> Callable[[], Path]:
     """Says where this process spills to."""
 
     def find() -> Path:
-        jvm.ckpt.spark.Scratch.of(0)
+        jvm.ckpt.spark.spill.Scratch.of(0)
         (root,) = Path(str(spark.conf.get("spark.local.dir"))).glob("ckpt-spill-*")
         (folder,) = (path for path in root.iterdir() if path.is_dir())
         return folder
@@ -86,7 +86,7 @@ def held_bytes(jvm: Any, provider_of: Any, tmp_path: Path, allow: Callable[[str]
     """What stores of other tests hold, after all of them that can be are moved to disk."""
     allow("0")
     provider_of(root=tmp_path / "any").open(0).commit()
-    return int(jvm.ckpt.spark.Budget.heldBytes())
+    return int(jvm.ckpt.spark.spill.Budget.heldBytes())
 
 
 def test_the_least_recently_used_store_makes_room(
@@ -140,7 +140,7 @@ def loaded_keys(state: Any, count: int) -> tuple[Any, list[bytes]]:
 
 def test_an_iterator_over_what_was_loaded_tolerates_changes(jvm: Any) -> None:
     """What was there is seen once, as it is then, also what was changed before or is changed meanwhile."""
-    family, keys = loaded_keys(jvm.ckpt.spark.StateMap(), 200)
+    family, keys = loaded_keys(jvm.ckpt.spark.state.StateMap(), 200)
     for key in keys[:20]:
         family.put(key, b"before")
     seen: dict[bytes, bytes] = {}
@@ -167,7 +167,7 @@ def test_an_iterator_over_what_was_loaded_tolerates_changes(jvm: Any) -> None:
 
 def test_an_iterator_tolerates_changes(jvm: Any) -> None:
     """Over several pieces: what was there is seen once, what is removed ahead of it is not."""
-    state = jvm.ckpt.spark.StateMap()
+    state = jvm.ckpt.spark.state.StateMap()
     family, keys = loaded_keys(state, 400)
     state.spill(0)
     seen = []
@@ -204,7 +204,7 @@ def test_a_disk_that_fails_loses_nothing(
     store = provider.open(0)
     store.put("a", 1, 10)
     first = store.commit()
-    state = jvm.ckpt.spark.StateMap()
+    state = jvm.ckpt.spark.state.StateMap()
     state.spill(0)
     shutil.rmtree(scratch())
     with pytest.raises((Py4JJavaError, PySparkException), match=r"cannot write .* free space there"):
@@ -222,7 +222,7 @@ def _write_on(jvm: Any, state: Any) -> None:
     """Until buffers have to be written."""
     for version in range(1, 200):
         state.find("default").get().put(b"%d" % version, bytes(100_000))
-        state.seal(jvm.ckpt.spark.At(version, jvm.scala.Option.empty()), 1)
+        state.seal(jvm.ckpt.spark.state.At(version, jvm.scala.Option.empty()), 1)
 
 
 def test_what_a_killed_process_left_behind_is_removed(jvm: Any, scratch: Callable[[], Path]) -> None:
@@ -231,7 +231,7 @@ def test_what_a_killed_process_left_behind_is_removed(jvm: Any, scratch: Callabl
     left.mkdir()
     (left / "000008.sst").write_bytes(b"rows")
     (left / "alive").touch()
-    jvm.ckpt.spark.ScratchFolder.removeStale()
+    jvm.ckpt.spark.spill.ScratchFolder.removeStale()
     assert not left.exists()
     assert own.exists()
     assert own.stat().st_mode & 0o077 == 0
@@ -251,7 +251,7 @@ def spill_root(spark: SparkSession, jvm: Any, tmp_path: Path) -> Iterator[Path]:
 def test_a_spill_folder_that_others_may_write_to_becomes_private(jvm: Any, spill_root: Path) -> None:
     spill_root.mkdir()
     spill_root.chmod(0o777)
-    made = jvm.ckpt.spark.ScratchFolder.create()
+    made = jvm.ckpt.spark.spill.ScratchFolder.create()
     assert spill_root.stat().st_mode & 0o777 == 0o700
     made.delete()
 
@@ -273,8 +273,8 @@ def test_a_spill_folder_that_is_not_this_users_is_not_used(
         os.chown(spill_root, 65534, 65534)
         elsewhere = spill_root
     with pytest.raises(Py4JJavaError, match=r"is not a folder of this user.*spark\.local\.dir"):
-        jvm.ckpt.spark.ScratchFolder.create()
-    jvm.ckpt.spark.ScratchFolder.removeStale()
+        jvm.ckpt.spark.spill.ScratchFolder.create()
+    jvm.ckpt.spark.spill.ScratchFolder.removeStale()
     assert list(elsewhere.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 

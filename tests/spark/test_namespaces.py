@@ -31,9 +31,8 @@ def query_of(spark: SparkSession, tmp_path: Path) -> QueryOf:
         if run is not None:
             conf.set("sql.streaming.runId", run)
         id_of = jvm.org.apache.spark.sql.execution.streaming.state.StateStoreId
-        return str(
-            jvm.ckpt.spark.Namespace.of(id_of(f"file:{tmp_path}/state", 0, partition, "left"), conf).query()
-        )
+        store = id_of(f"file:{tmp_path}/state", 0, partition, "left")
+        return str(jvm.ckpt.spark.state.Namespace.of(store, conf).query())
 
     return ask
 

@@ -272,7 +272,7 @@ def test_settings_that_cannot_work(provider_of: Any, settings: dict[str, str], s
     ],
 )
 def test_provider_and_python_find_secrets_in_the_same_addresses(spark: SparkSession, text: str) -> None:
-    assert spark._jvm.ckpt.spark.Settings.holdsASecret(text) == _holds_a_secret(text)
+    assert spark._jvm.ckpt.spark.wire.Settings.holdsASecret(text) == _holds_a_secret(text)
 
 
 def test_nobody_is_there(provider_of: Any) -> None:

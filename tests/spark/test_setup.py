@@ -181,7 +181,7 @@ def test_a_reach_that_is_none(installed: Path) -> None:
 
 
 def test_the_provider_reads_what_may_be_set() -> None:
-    scala = Path(jar._SOURCES, "Settings.scala").read_text()
+    scala = Path(jar._SOURCES, "wire", "Settings.scala").read_text()
     assert set(re.findall(r'Prefix \+ "([\w.]+)"', scala)) == set(settings._KNOWN)
 
 

@@ -44,7 +44,7 @@ class Pair:
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
-        self._map = jvm.ckpt.spark.StateMap()
+        self._map = jvm.ckpt.spark.state.StateMap()
         self._create()
         self.now: dict[str, dict[bytes, bytes]] = {name: {} for name in (*FAMILIES, "lists")}
         self.versions: list[dict[str, dict[bytes, bytes]]] = [{}]
@@ -105,7 +105,7 @@ class Pair:
     def restart(self) -> None:
         """What was committed is all that is left, and comes from the backend."""
         self.abort()
-        loaded = self._jvm.ckpt.spark.StateMap()
+        loaded = self._jvm.ckpt.spark.state.StateMap()
         names = (*FAMILIES, "lists")
         rows = [
             (number, row) for number, name in enumerate(names) for row in self._rows(self._family(name).all())
@@ -164,7 +164,7 @@ class Pair:
         return b"".join(listed)
 
     def _lists(self) -> Any:
-        return self._jvm.ckpt.spark.Lists(self._family("lists"))
+        return self._jvm.ckpt.spark.state.Lists(self._family("lists"))
 
     def _create(self) -> None:
         self._map.create("sorted", self._description(multiple=False)).keepOrdered()
@@ -174,13 +174,13 @@ class Pair:
         schema = self._jvm.org.apache.spark.sql.types.StructType.fromDDL("word string")
         state = self._jvm.org.apache.spark.sql.execution.streaming.state
         spec = state.NoPrefixKeyStateEncoderSpec(schema)
-        return self._jvm.ckpt.spark.Description(False, multiple, "unsaferow", schema, schema, spec)
+        return self._jvm.ckpt.spark.state.Description(False, multiple, "unsaferow", schema, schema, spec)
 
     def _family(self, name: str) -> Any:
         return self._map.find(name).get()
 
     def _at(self, version: int) -> Any:
-        return self._jvm.ckpt.spark.At(version, self._jvm.scala.Option.apply(f"commit-{version}"))
+        return self._jvm.ckpt.spark.state.At(version, self._jvm.scala.Option.apply(f"commit-{version}"))
 
     def _rows(self, entries: Any) -> Any:
         while entries.hasNext():

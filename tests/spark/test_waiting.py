@@ -145,7 +145,7 @@ class WaitsTooLong:
         return self is other
 
     class Java:
-        implements: ClassVar = ["ckpt.spark.Watched"]
+        implements: ClassVar = ["ckpt.spark.wire.Watched"]
 
 
 def test_a_connection_that_cannot_be_closed_does_not_end_the_watch_over_the_others(
@@ -155,7 +155,7 @@ def test_a_connection_that_cannot_be_closed_does_not_end_the_watch_over_the_othe
         raise OSError("the connection cannot be closed")
 
     ensure_callback_server_started(spark.sparkContext._gateway)
-    watchdog = spark._jvm.ckpt.spark.Watchdog
+    watchdog = spark._jvm.ckpt.spark.wire.Watchdog
     stuck, other = WaitsTooLong(fail), WaitsTooLong(lambda: None)
     watchdog.watch(stuck)
     assert stuck.cut_off.wait(PATIENCE_S)

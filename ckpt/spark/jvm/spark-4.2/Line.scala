@@ -1,4 +1,4 @@
-package ckpt.spark
+package ckpt.spark.state
 
 import org.apache.spark.sql.execution.streaming.state._
 

@@ -1,4 +1,4 @@
-package ckpt.spark
+package ckpt.spark.plan
 
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec

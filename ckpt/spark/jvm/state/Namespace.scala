@@ -1,0 +1,85 @@
+package ckpt.spark.state
+
+import java.io.{FileNotFoundException, IOException}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.security.MessageDigest
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/** Where the state of a store is kept, and the checkpoint and the query that it belongs to. */
+final case class Place(namespace: String, checkpoint: String, query: String)
+
+/**
+ * The namespace of a store: `spark/<query>/<operator>/<partition>/<store>`.
+ *
+ * The query is the id that Spark writes into a new checkpoint's `metadata`: a checkpoint that is moved finds its state,
+ * and one that was deleted and begun again in the same place never meets the versions of its former life.
+ */
+object Namespace {
+  private val MaxBytes = 1024
+  private val RunIdKey = "sql.streaming.runId" // StreamExecution.RUN_ID_KEY and MicroBatchExecution.BATCH_ID_KEY
+  private val BatchIdKey = "streaming.sql.batchId"
+  private val MostQueries = 100
+  private val QueryId = "\"id\"\\s*:\\s*\"([0-9A-Za-z-]{1,64})\"".r.unanchored
+
+  /** The queries of checkpoints by run, batch and root. */
+  private val queries = new ConcurrentHashMap[(String, Option[String], Path), String]
+
+  def of(id: StateStoreId, hadoopConf: Configuration): Place = {
+    val root = new Path(id.checkpointRootLocation)
+    val store = s"${id.operatorId}/${id.partitionId}/${id.storeName}"
+    // The root is the folder `state` of a query's checkpoint; elsewhere, as in Spark's own suites, it is any folder.
+    queryId(root, hadoopConf) match {
+      case Some(query) => Place(bounded(query, store), root.getParent.toString, query)
+      case None => Place(bounded(shown(root), store), root.toString, query = "")
+    }
+  }
+
+  private def bounded(owner: String, store: String): String = {
+    val whole = s"spark/$owner/$store"
+    if (whole.getBytes(UTF_8).length <= MaxBytes) whole else s"spark/${digest(whole)}/$store"
+  }
+
+  /** A query names its root `file:/x`, the state reader `/x`: both are `x`. */
+  private def shown(root: Path): String = {
+    val uri = root.toUri
+    val path = uri.getPath.stripPrefix("/")
+    if (uri.getScheme == null || uri.getScheme == "file") path
+    else s"${uri.getScheme}:${Option(uri.getAuthority).getOrElse("")}/$path"
+  }
+
+  /** Read once for each batch of a run: no checkpoint is begun again meanwhile, and a join has hundreds of stores. */
+  private def queryId(root: Path, hadoopConf: Configuration): Option[String] =
+    Option(hadoopConf.get(RunIdKey)) match {
+      case None => readQueryId(root, hadoopConf)
+      case Some(run) =>
+        if (queries.size >= MostQueries) queries.clear()
+        val batch = Option(TaskContext.get()).map(_.getLocalProperty(BatchIdKey))
+        Option(queries.computeIfAbsent((run, batch, root), _ => readQueryId(root, hadoopConf).orNull))
+    }
+
+  private def readQueryId(root: Path, hadoopConf: Configuration): Option[String] = {
+    val metadata = new Path(root.getParent, "metadata")
+    try {
+      val in = metadata.getFileSystem(hadoopConf).open(metadata)
+      try {
+        new String(in.readNBytes(4096), UTF_8) match {
+          case QueryId(query) => Some(query)
+          case _ => None
+        }
+      } finally in.close()
+    } catch {
+      case _: FileNotFoundException => None
+      case NonFatal(e) => throw new IOException(s"cannot read $metadata, which names the query: $e", e)
+    }
+  }
+
+  private def digest(text: String): String =
+    MessageDigest.getInstance("SHA-256").digest(text.getBytes(UTF_8)).take(16).map(b => f"$b%02x").mkString
+}
