@@ -27,7 +27,7 @@ import org.slf4j.LoggerFactory
  *
  * Settings and checkpoints name this class, so it is in the package `ckpt.spark` and not in that of its folder.
  */
-class CkptStateStoreProvider extends LineProvider with Replay {
+class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   import CkptStateStoreProvider._
 
   private var id: StateStoreId = _
@@ -254,7 +254,7 @@ class CkptStateStoreProvider extends LineProvider with Replay {
 
   // -- for the store that is open --------------------------------------------------------------
 
-  private[spark] def register(
+  override private[spark] def register(
       name: String,
       keySchema: StructType,
       valueSchema: StructType,
@@ -272,12 +272,10 @@ class CkptStateStoreProvider extends LineProvider with Replay {
       Encoding(name, description, columnFamilies, schemas)
     })
 
-  /** Refuses rows that are not of the schema: state of another query, or of a query that was changed. */
-  private[spark] def validate(key: UnsafeRow, value: UnsafeRow): Unit =
+  override private[spark] def validate(key: UnsafeRow, value: UnsafeRow): Unit =
     if (!columnFamilies) StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, id, conf)
 
-  /** Makes the open transaction durable and says which commit it is now. */
-  private[spark] def commit(from: At, onNothing: Boolean, commitId: String): Committing = {
+  override private[spark] def commit(from: At, onNothing: Boolean, commitId: String): DurableCommit = {
     if (!madeFolder) {
       // Spark's `statestore` reader finds partitions by listing their folders.
       makeFolder(id.storeCheckpointLocation(), hadoopConf)
@@ -299,11 +297,10 @@ class CkptStateStoreProvider extends LineProvider with Replay {
     catch { case e: SpillError => log.warn(s"${e.getMessage}; version ${to.version} of ${place.namespace} is durable") }
     newestCommitted = to.version
     if (conf.commitValidationEnabled) StateStore.reportCommitToCoordinator(to.version, id, hadoopConf)
-    Committing(to, rows, durableWrites, requests.takeCount())
+    DurableCommit(to, rows, durableWrites, requests.takeCount())
   }
 
-  /** The store that was open is done with the state. */
-  private[spark] def endOfUse(): Unit = {
+  override private[spark] def endOfUse(): Unit = {
     try if (!closed) makeRoom(giveUpMemory())
     catch { case e: SpillError => log.warn(s"${e.getMessage}; until then more memory is used than was allowed") }
     finally leave()
@@ -326,7 +323,7 @@ class CkptStateStoreProvider extends LineProvider with Replay {
     finally leave()
   }
 
-  private[spark] def takeFetched(): Long = source.takeFetched()
+  override private[spark] def takeFetched(): Long = source.takeFetched()
 
   private def report(): Unit = share.report(state.memoryBytes, state.spillableBytes)
 

@@ -3,7 +3,6 @@ package ckpt.spark.state
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
-import ckpt.spark.CkptStateStoreProvider
 import org.apache.spark.{SparkException, TaskContext}
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
@@ -13,8 +12,8 @@ import org.apache.spark.sql.types.StructType
  * One version of a store, open in one task until it commits, aborts or releases it; a task that ends without doing so
  * is taken care of. Rows that are handed out are views that the next call changes, as with Spark's RocksDB store.
  */
-final class CkptStateStore(
-    provider: CkptStateStoreProvider,
+final class CkptStateStore private[spark] (
+    owner: StateOwner,
     override val id: StateStoreId,
     from: At,
     state: StateMap,
@@ -175,7 +174,7 @@ final class CkptStateStore(
       isInternal: Boolean): Unit = {
     requireOpen()
     requireFamilyName("create_col_family", colFamilyName, isInternal)
-    val encoding = provider.register(
+    val encoding = owner.register(
       colFamilyName, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, isInternal)
     val family = state.create(colFamilyName, encoding.description)
     if (encoding.ordered) family.keepOrdered()
@@ -200,7 +199,7 @@ final class CkptStateStore(
     verify(!readOnly, "a store that was opened for reading cannot commit")
     val began = System.nanoTime()
     try {
-      val done = provider.commit(from, opened.onNothing, commitId)
+      val done = owner.commit(from, opened.onNothing, commitId)
       committed = Some(done.to)
       phase = Committed
       reported = measure(done, System.nanoTime() - began)
@@ -210,7 +209,7 @@ final class CkptStateStore(
         // Of an exception with a condition Spark shows only its own text, so the reason has to be in that.
         val told = Map("providerClass" -> s"$this: ${e.getMessage}")
         throw new SparkException("CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT", told, e)
-    } finally if (phase == Committed) provider.endOfUse()
+    } finally if (phase == Committed) owner.endOfUse()
   }
 
   override def abort(): Unit = if (phase == Open) end(Aborted)
@@ -247,10 +246,10 @@ final class CkptStateStore(
   private def end(as: Phase): Unit = {
     phase = as
     try state.revert()
-    finally provider.endOfUse()
+    finally owner.endOfUse()
   }
 
-  private def measure(done: Committing, commitNanos: Long): StateStoreMetrics =
+  private def measure(done: DurableCommit, commitNanos: Long): StateStoreMetrics =
     StateStoreMetrics(
       state.numKeys,
       state.memoryBytes,
@@ -263,7 +262,7 @@ final class CkptStateStore(
         Metrics.RoundTrips -> done.roundTrips,
         Metrics.FromMemory -> (if (opened.fromMemory) 1L else 0L),
         Metrics.SpilledKeys -> state.spilledKeys,
-        Metrics.FetchedKeys -> provider.takeFetched(),
+        Metrics.FetchedKeys -> owner.takeFetched(),
         Metrics.ForcedSnapshots -> (if (snapshotAsked) 1L else 0L)))
 
   // -- checks ------------------------------------------------------------------------------------
@@ -309,7 +308,7 @@ final class CkptStateStore(
   }
 
   private def validateOnce(key: UnsafeRow, value: UnsafeRow): Unit = if (!validated) {
-    provider.validate(key, value)
+    owner.validate(key, value)
     validated = true
   }
 
@@ -345,9 +344,3 @@ object CkptStateStore {
   private def verify(condition: Boolean, message: => String): Unit =
     if (!condition) throw new IllegalStateException(message)
 }
-
-/** How a store was opened; `onNothing` if Spark asked for an empty one whatever there was before. */
-final case class Opened(fromMemory: Boolean, onNothing: Boolean, nanos: Long)
-
-/** A commit that was made, and what it took since the store was opened. */
-final case class Committing(to: At, rows: ChangedRows, durableWrites: Long, roundTrips: Long)
