@@ -139,28 +139,17 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
       readOnly: Boolean,
       empty: Boolean): CkptStateStore = {
     if (version < 0) throw unexpectedVersion(version)
-    if (!door.tryAcquire(WaitForTaskS, TimeUnit.SECONDS)) {
-      throw new SparkException(s"$id is still open in another task after $WaitForTaskS s; the retry will find it free")
-    }
+    acquire()
     try {
-      if (closed) throw new IllegalStateException(s"$id was closed")
-      refuseFailedTask()
+      refuseClosedOrFailed()
       val began = System.nanoTime()
       requests.takeCount()
       val wanted = if (conf.enableStateStoreCheckpointIds) At(version, commitId) else onTheTip(version, empty)
-      Budget.enter(share)
-      val fromMemory = !empty && rollBackTo(wanted)
-      if (!fromMemory) {
-        state.clear()
-        if (version > 0 && !empty) load(wanted)
-      }
-      // Twice what it takes: a store that comes back only to go again costs more than one that stays on disk.
-      if (state.spilledBytes > 0 && state.spilledBytes < (memoryBytes - Budget.heldBytes) / 2) state.bringBack()
-      makeRoom(if (!state.isPartial) state.spill(memoryBytes))
-      state.create(StateMap.Default, encodings.get(StateMap.Default).description)
-      encodings.forEach((name, encoding) => if (encoding.ordered) state.find(name).foreach(_.keepOrdered()))
-      new CkptStateStore(this, id, wanted, state, encodings, columnFamilies, readOnly,
-        Opened(fromMemory, empty, System.nanoTime() - began))
+      val committed = restore(wanted, empty)
+      fitIntoMemory()
+      val rows = beginTransaction(committed)
+      new CkptStateStore(this, id, wanted, rows, encodings, columnFamilies, readOnly,
+        Opened(committed.fromMemory, empty, System.nanoTime() - began))
     } catch {
       case e: Throwable =>
         leave()
@@ -168,11 +157,62 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     }
   }
 
+  /** On return the caller alone has the state, until `leave`. */
+  private def acquire(): Unit = if (!door.tryAcquire(WaitForTaskS, TimeUnit.SECONDS)) {
+    throw new SparkException(s"$id is still open in another task after $WaitForTaskS s; the retry will find it free")
+  }
+
+  /** On return `state` has exactly the rows of the wanted commit, or none where Spark asks for an empty store. */
+  private def restore(wanted: At, empty: Boolean): CommittedState = {
+    Budget.enter(share)
+    val fromMemory = !empty && rollBackTo(wanted)
+    if (!fromMemory) {
+      state.clear()
+      if (wanted.version > 0 && !empty) load(wanted)
+    }
+    CommittedState(wanted, state, fromMemory)
+  }
+
+  /** On return the stores of this executor hold no more memory than is allowed, as far as the others are not in use. */
+  private def fitIntoMemory(): Unit = {
+    // Twice what it takes: a store that comes back only to go again costs more than one that stays on disk.
+    if (state.spilledBytes > 0 && state.spilledBytes < (memoryBytes - Budget.heldBytes) / 2) state.bringBack()
+    makeRoom(if (!state.isPartial) state.spill(memoryBytes))
+  }
+
+  /** On return the batch's transaction is open. A failure leaves the state as it was committed. */
+  private def beginTransaction(committed: CommittedState): StateMap =
+    try {
+      describeFamilies()
+      begin(committed)
+    } catch {
+      case e: Throwable =>
+        state.revert()
+        throw e
+    }
+
+  /** On return the catalogue describes the default family, and families that are scanned in order are kept in order. */
+  private def describeFamilies(): Unit = {
+    state.create(StateMap.Default, encodings.get(StateMap.Default).description)
+    encodings.forEach((name, encoding) => if (encoding.ordered) state.find(name).foreach(_.keepOrdered()))
+  }
+
+  /**
+   * The state that this batch begins with, made of the state as committed. Today both are the same; migration goes here.
+   *
+   * Rows that are put or removed here are part of the batch's transaction: its commit makes them durable, and its abort
+   * undoes them. A retry begins with the same committed state, so it comes to the same result.
+   */
+  private def begin(committed: CommittedState): StateMap = committed.rows
+
   /** A task that failed meanwhile, on another of its threads, would never give the store back. */
-  private def refuseFailedTask(): Unit = Option(TaskContext.get()).filter(_.isFailed()).foreach { task =>
-    var reason: Throwable = null
-    task.addTaskFailureListener((_, failure) => reason = failure) // is called at once, as the task has failed
-    throw reason
+  private def refuseClosedOrFailed(): Unit = {
+    if (closed) throw new IllegalStateException(s"$id was closed")
+    Option(TaskContext.get()).filter(_.isFailed()).foreach { task =>
+      var reason: Throwable = null
+      task.addTaskFailureListener((_, failure) => reason = failure) // is called at once, as the task has failed
+      throw reason
+    }
   }
 
   /**

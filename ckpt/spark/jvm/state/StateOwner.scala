@@ -32,6 +32,9 @@ private[spark] trait StateOwner {
   private[spark] def endOfUse(): Unit
 }
 
+/** The rows of one commit, before the transaction of a batch changes them. */
+final case class CommittedState(commit: At, rows: StateMap, fromMemory: Boolean)
+
 /** How a store was opened; `onNothing` if Spark asked for an empty one whatever there was before. */
 final case class Opened(fromMemory: Boolean, onNothing: Boolean, nanos: Long)
 
