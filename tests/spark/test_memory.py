@@ -134,7 +134,7 @@ def loaded_keys(state: Any, count: int) -> tuple[Any, list[bytes]]:
     keys = [b"%04d" % number for number in range(count)]
     for key in keys:
         family.load(key + b"v", 0, len(key), len(key), 1)
-    family.flush()
+    family.loaded()
     return family, keys
 
 
@@ -169,7 +169,7 @@ def test_an_iterator_tolerates_changes(jvm: Any) -> None:
     """Over several pieces: what was there is seen once, what is removed ahead of it is not."""
     state = jvm.ckpt.spark.state.StateMap()
     family, keys = loaded_keys(state, 400)
-    state.spill(0)
+    state.spill(jvm.ckpt.spark.spill.Scratch.of(0).space())
     seen = []
     entries = family.all()
     while entries.hasNext():
@@ -205,7 +205,7 @@ def test_a_disk_that_fails_loses_nothing(
     store.put("a", 1, 10)
     first = store.commit()
     state = jvm.ckpt.spark.state.StateMap()
-    state.spill(0)
+    state.spill(jvm.ckpt.spark.spill.Scratch.of(0).space())
     shutil.rmtree(scratch())
     with pytest.raises((Py4JJavaError, PySparkException), match=r"cannot write .* free space there"):
         _write_on(jvm, state)

@@ -94,7 +94,7 @@ class Pair:
     def spill(self) -> None:
         """To disk and back, between transactions: nobody may notice."""
         self.abort()
-        self._map.spill(0)
+        self._map.spill(self._jvm.ckpt.spark.spill.Scratch.of(0).space())
         assert self._map.spillableBytes() == 0
 
     def bring_back(self) -> None:
@@ -263,3 +263,34 @@ def test_many_keys_come_and_go(spark: SparkSession) -> None:
         pair.check()
     pair.back(2)
     pair.check()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_load_that_broke_off_is_repeated(spark: SparkSession, on_disk: bool) -> None:
+    """Some keys were asked for before, and some rows came: each key counts once, as it is known already."""
+    jvm: Any = spark._jvm
+    state = jvm.ckpt.spark.state.StateMap()
+    family = state.find("default").get()
+    family.begin(4, jvm.ckpt.spark.state.RemoteRows(state, None, 4))
+    for asked, value in ((b"a", b"1"), (b"b", b"1"), (b"z", None)):
+        family.remember(asked, value)
+    family.put(b"a", b"2")
+    family.remove(b"b")
+    for rows in ((b"a1", b"c1"), (b"a1", b"b1", b"c1", b"d1")):
+        family.loading()
+        for row in rows:
+            family.load(row, 0, 1, 1, 1)
+        if on_disk:  # there is no room for all rows in memory
+            state.spill(jvm.ckpt.spark.spill.Scratch.of(0).space())
+    family.loaded()
+    found = family.all()
+    entries = []
+    while found.hasNext():
+        entry = found.next()
+        entries.append((bytes(entry.key()), bytes(entry.value())))
+    assert sorted(entries) == [(b"a", b"2"), (b"c", b"1"), (b"d", b"1")]
+    assert (family.numKeys(), family.numRows(), family.numBytes()) == (3, 3, 6)
+    state.revert()
+    assert [bytes(family.get(key)) for key in (b"a", b"b", b"c", b"d")] == [b"1"] * 4
+    assert family.get(b"z") is None
+    assert (family.numKeys(), family.numBytes()) == (4, 8)

@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock
 
 import scala.collection.mutable
 
-import ckpt.spark.state.OrderedKeys
+import ckpt.spark.state.{Disk, Index, OrderedKeys}
 import ckpt.spark.wire.Settings
 import org.rocksdb._
 import org.slf4j.LoggerFactory
@@ -161,10 +161,12 @@ final class Rows(val keys: Array[Array[Byte]], val values: Array[Array[Byte]], v
 }
 
 /** What one store has in the scratch database. A key there: number of the space (`u32`), family (`u16`), key. */
-final class Space(scratch: Scratch, number: Int) {
+final class Space(scratch: Scratch, number: Int) extends Disk {
   import Space._
 
-  def isLost: Boolean = scratch.isLost
+  override def isLost: Boolean = scratch.isLost
+
+  override def index(family: Int): Index = new SpilledIndex(this, family)
 
   def get(family: Int, key: Array[Byte]): Array[Byte] = scratch.get(keyOf(family, key))
 
@@ -177,8 +179,7 @@ final class Space(scratch: Scratch, number: Int) {
 
   def writer(family: Int): SpaceWriter = new SpaceWriter(scratch, keyOf(family, _))
 
-  /** Removes what the store has written; it is not used any more. */
-  def drop(): Unit = if (!isLost) {
+  override def drop(): Unit = if (!isLost) {
     try scratch.delete(prefixOf(number), prefixOf(number + 1))
     catch { case _: SpillError => } // then all is gone, which was wanted
   }

@@ -62,10 +62,14 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
 
   override def revert(changed: mutable.ArrayBuffer[Entry]): Unit = release()
 
-  /** Writes a key that is not there; it can be found after `flush`. */
-  def add(key: Array[Byte], value: Array[Byte]): Unit = writer.put(key, value)
+  override def isOnDisk: Boolean = true
 
-  def flush(): Unit = writer.flush()
+  override def add(key: Array[Byte], value: Array[Byte]): Unit = writer.put(key, value)
+
+  override def flush(): Unit = writer.flush()
+
+  /** Entries without a value are those of the open transaction only. */
+  override def dropAbsent(): Unit = ()
 
   override def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry] = {
     val merged = new Merged(if (from == null) Array.emptyByteArray else from, until)

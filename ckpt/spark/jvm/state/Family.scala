@@ -4,8 +4,6 @@ import java.util.Arrays
 
 import scala.collection.mutable
 
-import ckpt.spark.spill.{Space, SpilledIndex}
-
 /** What a transaction changed in one family: entries, and what each was before (null: it was not there). */
 final class Changes {
   val entries = new mutable.ArrayBuffer[Entry]
@@ -50,11 +48,8 @@ object Changes {
  * memory, on disk, or still in the backend, which makes no difference but in time.
  */
 final class Family(val id: Int) {
-  @volatile private var index: Index = new HashIndex
-  @volatile private var missing: Missing = _ // null: all keys are here
-  private var known: HashIndex = _ // while all are loaded: what was here before
-  private var completingAgain = false
-  private var absent = 0L
+  @volatile private var index: Index = new HashIndex // all keys, or those that were asked for
+  @volatile private var remote: RemoteKeys = _ // null: no key is in the backend only
   private var ordered = false
   private var open = new Changes
   private var lists = false
@@ -68,10 +63,14 @@ final class Family(val id: Int) {
   def changes: Changes = open
 
   /** An estimate: the bytes of keys and values in memory, and the objects that hold them. */
-  def memoryBytes: Long = if (index.isInstanceOf[SpilledIndex]) 0 else sizeBytes
+  def memoryBytes: Long = if (index.isOnDisk) 0 else sizeBytes
 
   /** The same, wherever they are. */
-  def sizeBytes: Long = bytes + (rows + absent) * (if (ordered) OrderedIndex.OverheadBytes else HashIndex.OverheadBytes)
+  def sizeBytes: Long = {
+    val rest = remote
+    val absent = if (rest == null) 0 else rest.absentKeys
+    bytes + (rows + absent) * (if (ordered) OrderedIndex.OverheadBytes else HashIndex.OverheadBytes)
+  }
 
   /** Keeps the keys in order from now on; a family read from the backend is not known to need it until asked. */
   def keepOrdered(): Unit = if (!ordered) {
@@ -85,7 +84,7 @@ final class Family(val id: Int) {
   /** Whether keys have lists of values, whose chunks are rows; a family is not known to until its row is there. */
   def holdLists(yes: Boolean): Unit = if (lists != yes) {
     lists = yes
-    if (missing == null) keys = if (lists) all.count(entry => Lists.isFirst(entry.key)).toLong else rows
+    if (remote == null) keys = if (lists) all.count(entry => Lists.isFirst(entry.key)).toLong else rows
   }
 
   def get(key: Array[Byte]): Array[Byte] = {
@@ -94,80 +93,64 @@ final class Family(val id: Int) {
   }
 
   /** Sets a key; the arrays are kept, so the caller gives them away. */
-  def put(key: Array[Byte], value: Array[Byte]): Unit = changing {
-    val found = find(key)
-    change(noted(if (found == null) index.insert(key, null) else found), value)
+  def put(key: Array[Byte], value: Array[Byte]): Unit = {
+    val rest = remote
+    if (rest == null) set(key, value) else rest.rows.synchronized(set(key, value))
   }
 
-  def remove(key: Array[Byte]): Unit = changing {
-    val found = find(key)
-    if (found != null && found.value != null) change(noted(found), null)
+  def remove(key: Array[Byte]): Unit = {
+    val rest = remote
+    if (rest == null) unset(key) else rest.rows.synchronized(unset(key))
   }
 
-  /** Adds a key that is not there, outside of any transaction: the state as it is read from the backend. */
-  def load(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit = {
-    val isPacked = index match {
-      // Rows of the catalogue are known by their arrays, and keys of lists are counted by what is in them.
-      case packing: HashIndex if id != Catalogue.Id && !lists => packing.load(bytes, key, keyBytes, value, valueBytes)
-      case _ => false
-    }
-    if (isPacked) {
-      keys += 1
-      countRow(keyBytes + valueBytes, 1)
-    } else {
-      val ownKey = Arrays.copyOfRange(bytes, key, key + keyBytes)
-      val ownValue = Arrays.copyOfRange(bytes, value, value + valueBytes)
-      add(ownKey, ownValue)
-      count(ownKey, ownValue, 1)
-    }
-  }
+  // -- rows of the backend --------------------------------------------------------------------------
 
-  // -- keys that are still in the backend ---------------------------------------------------------
-
-  /** Leaves the keys, so many, in the backend until somebody asks for them. */
-  def begin(numKeys: Long, from: Missing): Unit = {
+  /** From now on so many keys are in the backend only; each comes when it is asked for. */
+  def begin(numKeys: Long, in: RemoteRows): Unit = {
     keys = numKeys
-    missing = from
+    remote = new RemoteKeys(in)
   }
 
-  def lacks(key: Array[Byte]): Boolean = missing != null && index.find(key) == null
+  def lacks(key: Array[Byte]): Boolean = remote != null && index.find(key) == null
 
   /** Takes a key that it lacks from the backend; null: it is not there. */
   def remember(key: Array[Byte], value: Array[Byte]): Unit = {
     index.insert(key, value)
-    if (value == null) absent += 1 else countRow(key.length + value.length, 1)
+    if (value == null) remote.noteAbsent() else countRow(key.length + value.length, 1)
   }
 
-  /** All rows come from now on, perhaps for the second time. */
-  def completing(again: Boolean): Unit = {
-    completingAgain = again
-    if (!again) {
-      known = new HashIndex
-      index.entries.foreach(entry => known.insert(entry.key, entry.value))
+  /** All rows of the backend come from now on. After a load that broke off they come once more. */
+  def loading(): Unit = if (remote != null) {
+    index.flush()
+    remote.loading(index.entries)
+  }
+
+  /** Takes one of all rows of the backend, outside of any transaction. What the family knows already stays. */
+  def load(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit = {
+    val rest = remote
+    // Rows of the catalogue are known by their arrays, and keys of lists are counted by what is in them.
+    val mayPack = rest == null && id != Catalogue.Id && !lists
+    if (mayPack && index.pack(bytes, key, keyBytes, value, valueBytes)) {
+      keys += 1
+      countRow(keyBytes + valueBytes, 1)
+    } else {
+      val ownKey = Arrays.copyOfRange(bytes, key, key + keyBytes)
+      if (rest == null || !rest.wasKnown(ownKey)) {
+        val ownValue = Arrays.copyOfRange(bytes, value, value + valueBytes)
+        index.add(ownKey, ownValue)
+        if (rest == null) count(ownKey, ownValue, 1) else countRow(keyBytes + valueBytes, 1)
+      }
     }
   }
 
-  /** Takes one of all rows of the backend, unless it knows better. */
-  def complete(key: Array[Byte], value: Array[Byte]): Unit = {
-    if (completingAgain) flush()
-    if ((known == null || known.find(key) == null) && !(completingAgain && index.find(key) != null)) {
-      add(key, value)
-      countRow(key.length + value.length, 1)
+  /** All rows of the backend were here, and can be found. */
+  def loaded(): Unit = {
+    index.flush()
+    if (remote != null) {
+      if (remote.absentKeys > 0) index.dropAbsent()
+      if (!lists) keys = rows
+      remote = null
     }
-  }
-
-  /** All rows were here. */
-  def completed(): Unit = {
-    flush()
-    index match {
-      case there: InMemory if absent > 0 =>
-        there.entries.filter(entry => entry.value == null && !entry.touched).foreach(there.delete)
-      case _ =>
-    }
-    known = null
-    absent = 0
-    if (!lists) keys = rows
-    missing = null
   }
 
   // -- all of them ----------------------------------------------------------------------------------
@@ -176,17 +159,17 @@ final class Family(val id: Int) {
   def here: Iterator[Entry] = index.entries.filter(_.value != null)
 
   def all: Iterator[Entry] = {
-    loadMissing()
+    loadRest()
     here
   }
 
   def startingWith(prefix: Array[Byte]): Iterator[Entry] = {
-    loadMissing()
+    loadRest()
     inOrder.startingWith(prefix).filter(_.value != null)
   }
 
   def range(from: Array[Byte], until: Array[Byte]): Iterator[Entry] = {
-    loadMissing()
+    loadRest()
     inOrder.range(from, until).filter(_.value != null)
   }
 
@@ -221,8 +204,8 @@ final class Family(val id: Int) {
   }
 
   /** Moves the keys to disk, but for what the open transaction has changed. A failure leaves them where they are. */
-  def spillTo(space: Space): Unit = if (!index.isInstanceOf[SpilledIndex]) {
-    val spilled = new SpilledIndex(space, id)
+  def spillTo(disk: Disk): Unit = if (!index.isOnDisk) {
+    val spilled = disk.index(id)
     index.entries.foreach(entry => if (!entry.touched && entry.value != null) spilled.add(entry.key, entry.value))
     for (i <- open.entries.indices) {
       if (open.before(i) != null) spilled.add(open.entries(i).key, open.before(i))
@@ -233,32 +216,24 @@ final class Family(val id: Int) {
   }
 
   /** Moves the keys back to memory. */
-  def bringBack(): Unit = if (index.isInstanceOf[SpilledIndex]) {
+  def bringBack(): Unit = if (index.isOnDisk) {
     require(open.entries.isEmpty, "a family is not moved while a transaction is open")
     moveTo(if (ordered) new OrderedIndex else new HashIndex)
   }
 
-  /** What was loaded until now can be found. */
-  def flush(): Unit = index match {
-    case spilled: SpilledIndex => spilled.flush()
-    case packing: HashIndex => packing.flush()
-    case _ =>
+  private def set(key: Array[Byte], value: Array[Byte]): Unit = {
+    val found = find(key)
+    change(noted(if (found == null) index.insert(key, null) else found), value)
   }
 
-  /** Adds a row that is not here. */
-  private def add(key: Array[Byte], value: Array[Byte]): Unit = index match {
-    case spilled: SpilledIndex => spilled.add(key, value)
-    case _ => index.insert(key, value)
+  private def unset(key: Array[Byte]): Unit = {
+    val found = find(key)
+    if (found != null && found.value != null) change(noted(found), null)
   }
 
-  private def loadMissing(): Unit = {
-    val rest = missing
-    if (rest != null) rest.load()
-  }
-
-  private def changing(change: => Unit): Unit = {
-    val rest = missing
-    if (rest == null) change else rest.synchronized(change)
+  private def loadRest(): Unit = {
+    val rest = remote
+    if (rest != null) rest.rows.load()
   }
 
   private def moveTo(other: Index): Unit = {
@@ -279,11 +254,11 @@ final class Family(val id: Int) {
   }
 
   private def find(key: Array[Byte]): Entry = {
-    val rest = missing // before the look: afterwards all may have come in between
+    val rest = remote // read first: between the two all rows may be loaded, and then the index has them
     val found = index.find(key)
     if (found != null || rest == null) found
     else {
-      rest.fetch(this, key)
+      rest.rows.fetch(this, key)
       index.find(key)
     }
   }

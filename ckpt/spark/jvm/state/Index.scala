@@ -55,6 +55,21 @@ trait Index {
   def revert(changed: mutable.ArrayBuffer[Entry]): Unit
 
   def entries: Iterator[Entry]
+
+  // -- rows outside of transactions ---------------------------------------------------------------
+
+  def isOnDisk: Boolean
+
+  /** Adds a row whose key is not there; it can be found after `flush`. */
+  def add(key: Array[Byte], value: Array[Byte]): Unit
+
+  /** Adds such a row from the buffer that it was read into, without an array of its own; false if `add` is to do it. */
+  def pack(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Boolean = false
+
+  def flush(): Unit = ()
+
+  /** Removes entries without a value, but for those that the open transaction has changed. */
+  def dropAbsent(): Unit
 }
 
 /** An index whose entries come in ascending order of their keys' bytes, for prefix and range scans. */
@@ -92,6 +107,12 @@ trait InMemory extends Index {
     changed.foreach(entry => if (entry.value == null) delete(entry))
 
   override def revert(changed: mutable.ArrayBuffer[Entry]): Unit = settle(changed)
+
+  override def isOnDisk: Boolean = false
+
+  override def add(key: Array[Byte], value: Array[Byte]): Unit = insert(key, value)
+
+  override def dropAbsent(): Unit = entries.filter(entry => entry.value == null && !entry.touched).foreach(delete)
 }
 
 /**
@@ -130,14 +151,12 @@ final class HashIndex extends InMemory {
     }
   }
 
-  /** Packs a row, whose key is not there, from the buffer that it was read into; false if it is to be inserted instead. */
-  def load(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Boolean = {
+  override def pack(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Boolean = {
     if (packed == null) packed = new PackedRows
     packed.add(hashOf(bytes, key, keyBytes), bytes, key, keyBytes, value, valueBytes)
   }
 
-  /** All rows were loaded. */
-  def flush(): Unit = if (packed != null) packed.trim()
+  override def flush(): Unit = if (packed != null) packed.trim()
 
   override def insert(key: Array[Byte], value: Array[Byte]): Entry =
     add(new Entry(key, hashOf(key, 0, key.length), value))

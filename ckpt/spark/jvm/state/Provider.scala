@@ -8,7 +8,7 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import ckpt.spark.reading.Replay
-import ckpt.spark.spill.{Budget, ScratchFolder, Share, SpillError}
+import ckpt.spark.spill.{Budget, Scratch, ScratchFolder, Share, SpillError}
 import ckpt.spark.state._
 import ckpt.spark.wire.{CommitInfo, History, Requests, Settings, Sidecar, SidecarError}
 import org.apache.hadoop.conf.Configuration
@@ -79,7 +79,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     memoryBytes = Settings.memoryBytes(storeConfs)
     lazyRecovery = Settings.lazyRecovery(storeConfs)
     requests = new Requests(sidecar)
-    source = new Source(requests, place.namespace, () => makeRoom(state.spill(memoryBytes)))
+    source = new Source(requests, place.namespace, () => makeRoom(spill()))
     removedStaleScratch
     register(StateMap.Default, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, internal = false)
   }
@@ -177,7 +177,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   private def fitIntoMemory(): Unit = {
     // Twice what it takes: a store that comes back only to go again costs more than one that stays on disk.
     if (state.spilledBytes > 0 && state.spilledBytes < (memoryBytes - Budget.heldBytes) / 2) state.bringBack()
-    makeRoom(if (!state.isPartial) state.spill(memoryBytes))
+    makeRoom(if (!state.isPartial) spill())
   }
 
   /** On return the batch's transaction is open. A failure leaves the state as it was committed. */
@@ -247,10 +247,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     try {
       val byId = conf.enableStateStoreCheckpointIds && wanted.commitId.isDefined
       val begun = lazyRecovery && byId && state.begin(wanted, source, encodings.keySet.asScala)
-      if (!begun) {
-        source.all(wanted)(_ => state.clear())(state.load(_, _, _, _, _, _)) // a load that broke off left rows behind
-        state.loaded(wanted)
-      }
+      if (!begun) source.load(wanted, state)
     } catch {
       case e: Throwable =>
         state.clear()
@@ -263,10 +260,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
 
   override protected def read(commit: At): StateMap = {
     val state = new StateMap
-    if (commit.version > 0) {
-      new Source(requests, place.namespace, () => ()).all(commit)(_ => state.clear())(state.load(_, _, _, _, _, _))
-      state.loaded(commit)
-    }
+    if (commit.version > 0) new Source(requests, place.namespace, () => ()).load(commit, state)
     state
   }
 
@@ -356,7 +350,9 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   }
 
   /** Between uses. What is complete goes to local disk; of what is not, the backend has all. */
-  private def giveUpMemory(): Unit = if (state.isPartial) state.clear() else state.spill(memoryBytes)
+  private def giveUpMemory(): Unit = if (state.isPartial) state.clear() else spill()
+
+  private def spill(): Unit = if (!state.isSpilled) state.spill(Scratch.of(memoryBytes).space())
 
   private def spillIfIdle(): Unit = if (door.tryAcquire()) {
     try if (!closed) giveUpMemory()

@@ -33,24 +33,18 @@ final class Source(requests: Requests, namespace: String, afterBlock: () => Unit
     storedKeys.map(key => found.getOrElse(ByteBuffer.wrap(key), null))
   }
 
-  /** Hands over all rows: the family's id, key and value. `begin` is told how often that broke off before. */
-  def all(at: At)(begin: Int => Unit)(rows: LoadedRows): Unit = {
-    var attempts = 0
+  /** Reads all rows of a commit into a state, which is that commit on return. */
+  def load(at: At, into: StateMap): Unit = {
     requests.call { client =>
-      begin(attempts)
-      attempts += 1
+      into.loading()
       client.load(namespace, at.version, at.commitId) { block =>
         block.foreach { (bytes, key, keyBytes, value, valueBytes) =>
           val family = StateMap.familyId(bytes, key)
-          rows.take(family, bytes, key + StateMap.IdBytes, keyBytes - StateMap.IdBytes, value, valueBytes)
+          into.load(family, bytes, key + StateMap.IdBytes, keyBytes - StateMap.IdBytes, value, valueBytes)
         }
         afterBlock()
       }
     }
+    into.loaded(at)
   }
-}
-
-/** Takes a row of the backend: the family's id, and where key and value are in an array that is used again. */
-trait LoadedRows {
-  def take(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit
 }

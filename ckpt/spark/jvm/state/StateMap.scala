@@ -7,8 +7,6 @@ import java.util.{ArrayDeque, Arrays}
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
-import ckpt.spark.spill.{Scratch, Space}
-
 /** Which commit a state is: its version, and its commit id where one is known. Version 0 is the empty state. */
 final case class At(version: Long, commitId: Option[String])
 
@@ -27,14 +25,14 @@ final class StateMap {
   private val byId = mutable.LongMap[Family]() // each row that is loaded looks for its family: no boxes
   private val named = mutable.HashMap[String, Named]()
   private val undoable = new ArrayDeque[Sealed]
-  private var space: Space = _ // where the families are, if not in memory
-  @volatile private var missing: Missing = _ // null: nothing is
+  private var disk: Disk = _ // where the families are; null: in memory
+  @volatile private var remote: RemoteRows = _ // null: no row is in the backend only
   clear()
 
   def position: At = at
 
   def names: Set[String] = {
-    if (isPartial) missing.load()
+    if (isPartial) remote.load()
     named.keySet.toSet
   }
 
@@ -78,21 +76,23 @@ final class StateMap {
   def spillableBytes: Long = movable.map(_.memoryBytes).sum
 
   /** What the families on disk would take in memory. */
-  def spilledBytes: Long = if (space == null) 0 else movable.map(_.sizeBytes).sum
+  def spilledBytes: Long = if (!isSpilled) 0 else movable.map(_.sizeBytes).sum
 
-  def spilledKeys: Long = if (space == null) 0 else movable.map(_.numKeys).sum
+  def spilledKeys: Long = if (!isSpilled) 0 else movable.map(_.numKeys).sum
 
   /** Whether the disk that it was moved to has failed: then it is of no use and has to be read anew. */
-  def isLost: Boolean = space != null && space.isLost
+  def isLost: Boolean = isSpilled && disk.isLost
 
   /** Moves what can be moved to disk, between transactions; what is made or loaded later goes there too. */
-  def spill(memoryBytes: Long): Unit = if (space == null) {
-    space = Scratch.of(memoryBytes).space()
-    movable.foreach(_.spillTo(space))
+  def spill(to: Disk): Unit = if (!isSpilled) {
+    disk = to
+    movable.foreach(_.spillTo(disk))
   }
 
+  def isSpilled: Boolean = disk != null
+
   /** Moves everything back to memory, between transactions. */
-  def bringBack(): Unit = if (space != null) {
+  def bringBack(): Unit = if (isSpilled) {
     movable.foreach(_.bringBack())
     forgetSpilled()
   }
@@ -142,7 +142,7 @@ final class StateMap {
   /** Forgets everything: the empty state of version 0. */
   def clear(): Unit = {
     forgetSpilled()
-    missing = null
+    remote = null
     byId.clear()
     Seq(DefaultId, Catalogue.Id).foreach(id => byId(id) = new Family(id))
     named.clear()
@@ -151,23 +151,30 @@ final class StateMap {
     readCatalogue()
   }
 
-  /** Takes one row of the backend. */
+  /**
+   * All rows of a commit come from now on, one by one with `load`, and `loaded` ends it. A state that stands at that
+   * commit keeps what it knows of it; any other state is forgotten. A load that broke off begins here again.
+   */
+  def loading(): Unit = if (isPartial) byId.valuesIterator.foreach(_.loading()) else clear()
+
+  /** Takes one row. */
   def load(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit =
     familyOf(familyId).load(bytes, key, keyBytes, value, valueBytes)
 
   /** Says that all rows of a commit were loaded. */
   def loaded(as: At): Unit = {
-    byId.valuesIterator.foreach(_.flush())
+    byId.valuesIterator.foreach(_.loaded())
+    remote = null
     at = as
     readCatalogue()
   }
 
   /** Whether rows are still in the backend. */
-  def isPartial: Boolean = missing != null
+  def isPartial: Boolean = remote != null
 
   /**
-   * Stands at a commit whose rows stay in the backend until somebody asks for them; `families` are asked for soon. False
-   * if the backend does not say how many there are.
+   * Stands at a commit whose rows stay in the backend until they are asked for; `families` are asked for soon. False if
+   * the commit does not say how many rows there are.
    */
   def begin(as: At, source: Source, families: Iterable[String]): Boolean = {
     clear()
@@ -177,27 +184,13 @@ final class StateMap {
     else {
       val keys = Catalogue.readLiveKeys(rows.head)
       at = as
-      missing = new Missing(this, source, keys.map(_._2).sum)
-      keys.foreach { case (id, count) => familyOf(id).begin(count, missing) }
-      catalogue.begin(0, missing)
+      remote = new RemoteRows(this, source, keys.map(_._2).sum)
+      keys.foreach { case (id, count) => familyOf(id).begin(count, remote) }
+      catalogue.begin(0, remote)
       wanted.zip(rows).foreach { case (key, row) => catalogue.remember(key, row) }
       readCatalogue()
       true
     }
-  }
-
-  /** All rows of the backend come, perhaps for the second time. */
-  def completing(again: Boolean): Unit = byId.valuesIterator.foreach(_.completing(again))
-
-  def complete(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit =
-    familyOf(familyId).complete(
-      Arrays.copyOfRange(bytes, key, key + keyBytes), Arrays.copyOfRange(bytes, value, value + valueBytes))
-
-  /** All rows of the backend were here. */
-  def completed(): Unit = {
-    byId.valuesIterator.foreach(_.completed())
-    missing = null
-    readCatalogue()
   }
 
   private def learn(name: String): Unit =
@@ -213,13 +206,13 @@ final class StateMap {
 
   private def familyOf(id: Int): Family = byId.getOrElseUpdate(id, {
     val made = new Family(id)
-    if (space != null) made.spillTo(space)
+    if (isSpilled) made.spillTo(disk)
     made
   })
 
-  private def forgetSpilled(): Unit = if (space != null) {
-    space.drop()
-    space = null
+  private def forgetSpilled(): Unit = if (isSpilled) {
+    disk.drop()
+    disk = null
   }
 
   private def undo(changes: Seq[(Family, Changes)]): Unit = {
