@@ -16,7 +16,7 @@ from ckpt.cli.stores import address_parameter, require_namespace
 from ckpt.contract.backend import Backend
 from ckpt.contract.opening import open_to_read
 from ckpt.errors import ConfigError, SerializationError, shown_key
-from ckpt.spark.catalogue import Place, StoreName
+from ckpt.spark.catalogue import StoreName, StoreVersion
 from ckpt.spark.selection import newest_of_all, within
 from ckpt.values.envelope import FLAG_AES_GCM, FORMAT, HEADER, OVERHEAD_BYTES, ValueCodec
 from ckpt.values.keyring import Keyring
@@ -63,7 +63,7 @@ def ls(
             _print_names(islice(listing(backend, names, long=long or namespace is not None), limit), as_json)
             return
         if StoreName.parse(namespace) is not None and not (raw or prefix):
-            place = Place(namespace, version, commit_id)
+            place = StoreVersion(namespace, version, commit_id)
             for row in islice(rows(backend, [place], family=family, key=None), limit):
                 of_family = {} if row.only_family else {"family": row.family}
                 print_json({**of_family, "key": row.key} if as_json or of_family else row.key)
@@ -222,7 +222,7 @@ def _print_rows(
     """Rows of Spark stores, of all their partitions as of one version."""
     if version is None and commit_id is None:
         version = newest_of_all(backend, names)
-    places = [Place(name, version, commit_id) for name in names]
+    places = [StoreVersion(name, version, commit_id) for name in names]
     text = None if key is None else key.decode("utf-8", "replace")
     printed = 0
     for row in islice(rows(backend, places, family=family, key=text), limit):

@@ -15,7 +15,7 @@ from ckpt.contract.registry import load_factory
 from ckpt.dev import tools
 from ckpt.spark import Reach, RunningSidecar, provider_jar, session_settings
 from ckpt.spark.check import check_address
-from ckpt.spark.given import extended, given_settings
+from ckpt.spark.existing_settings import existing_settings, extended
 from ckpt.spark.jar import LEAST_JAVA, spark_home
 from ckpt.spark.settings import address_of, is_of_one_machine, require_known
 
@@ -78,11 +78,11 @@ def conf(
     holds it on every executor.
     """
     running = _running(sidecar, sidecar_token, sidecar_ca)
-    given = given_settings()
-    require_known(given)
-    master = master or given.get("spark.master")
+    existing = existing_settings()
+    require_known(existing)
+    master = master or existing.get("spark.master")
     settings = session_settings(address, master=master, python=python, reach=reach, sidecar=running)
-    settings = extended(settings, given)
+    settings = extended(settings, existing)
     if master is None and running is None and reach == Reach.AUTO and is_of_one_machine(address):
         click.echo(
             f"ckpt: these settings are for Spark on this machine, as {parse_address(address)} is; "

@@ -14,8 +14,8 @@ from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError, UnsupportedError
 from ckpt.spark.catalogue import (
     Family,
-    Place,
     StoreName,
+    StoreVersion,
     read_families,
     read_live_keys,
     read_origin,
@@ -98,16 +98,18 @@ def listing(backend: Backend, names: list[str], *, long: bool) -> Iterator[Liste
 
 def state_keys(backend: Backend, members: Sequence[str]) -> int | None:
     """How many keys these partitions of one store have, as Spark counts them; None if one does not say."""
-    live = [read_live_keys(backend, Place(member)) for member in members]
+    live = [read_live_keys(backend, StoreVersion(member)) for member in members]
     if None in live:
         return None
     internal: set[int] = set()
     if any(len(counts) > 1 for counts in live if counts):
-        internal = {f.id for f in read_families(backend, Place(members[0])).values() if f.internal}
+        internal = {f.id for f in read_families(backend, StoreVersion(members[0])).values() if f.internal}
     return sum(n for counts in live if counts for id_, n in counts.items() if id_ not in internal)
 
 
-def rows(backend: Backend, places: list[Place], *, family: str | None, key: str | None) -> Iterator[Row]:
+def rows(
+    backend: Backend, places: list[StoreVersion], *, family: str | None, key: str | None
+) -> Iterator[Row]:
     """The decoded rows of some stores: of one family or all, with this key or all.
 
     A key is text, or JSON, if it has one column, otherwise a JSON object of the columns that are to be equal.
@@ -141,7 +143,7 @@ def rows(backend: Backend, places: list[Place], *, family: str | None, key: str 
                         yield Row(place.namespace, chosen.name, len(families) == 1, plain, value)
 
 
-def _chosen(place: Place, families: dict[str, Family], name: str | None) -> list[Family]:
+def _chosen(place: StoreVersion, families: dict[str, Family], name: str | None) -> list[Family]:
     if name is None:
         if not families:
             raise ConfigError(f"store {place.namespace!r} says nothing about its schema; use --raw")
@@ -177,7 +179,7 @@ def _asked(text: str, columns: Structs) -> dict[str, Any]:
 
 def _described(backend: Backend, name: str, members: list[str], store: str | None = None) -> Listed:
     """A line about some partitions of one store."""
-    origin = read_origin(backend, Place(members[0]))
+    origin = read_origin(backend, StoreVersion(members[0]))
     return Listed(
         name,
         True,

@@ -94,15 +94,15 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One state of one store: its namespace, and as of which version and commit."""
+class StoreVersion:
+    """One store as of one version and commit; without either, as of its tip."""
 
     namespace: str
     version: int | None = None
     commit_id: str | None = None
 
 
-def read_family(backend: Backend, place: Place, name: str) -> Family:
+def read_family(backend: Backend, place: StoreVersion, name: str) -> Family:
     """One family of a store, without reading the others; ConfigError if the store has none of that name."""
     key = _PREFIX + name.encode()
     found = _get(backend, place, key)
@@ -119,7 +119,7 @@ def read_family(backend: Backend, place: Place, name: str) -> Family:
     return _family(place, name, found)
 
 
-def read_families(backend: Backend, place: Place) -> dict[str, Family]:
+def read_families(backend: Backend, place: StoreVersion) -> dict[str, Family]:
     """Every family of a store by name; empty if it says nothing about itself."""
     if (read_live_keys(backend, place) or {}).keys() == {0}:
         # Most stores have no other, and to find that out a log would be read whole.
@@ -131,7 +131,7 @@ def read_families(backend: Backend, place: Place) -> dict[str, Family]:
     return {name.decode(): _family(place, name.decode(), value) for name, value in sorted(names.items())}
 
 
-def read_origin(backend: Backend, place: Place) -> Origin | None:
+def read_origin(backend: Backend, place: StoreVersion) -> Origin | None:
     """Where the store was last written from, or None if it does not say."""
     found = _get(backend, place, _ORIGIN)
     if found is None:
@@ -140,7 +140,7 @@ def read_origin(backend: Backend, place: Place) -> Origin | None:
     return Origin(document["spark"], document["checkpoint"], document["query"])
 
 
-def read_live_keys(backend: Backend, place: Place) -> dict[int, int] | None:
+def read_live_keys(backend: Backend, place: StoreVersion) -> dict[int, int] | None:
     """How many keys each family has, by the family's id; None if the store does not say."""
     found = _get(backend, place, _LIVE_KEYS)
     if found is None:
@@ -153,12 +153,12 @@ def read_live_keys(backend: Backend, place: Place) -> dict[int, int] | None:
     return dict(_LIVE.iter_unpack(found[FAMILY_ID.size :]))
 
 
-def _get(backend: Backend, place: Place, key: bytes) -> bytes | None:
+def _get(backend: Backend, place: StoreVersion, key: bytes) -> bytes | None:
     found = backend.get_many(place.namespace, [key], version=place.version, commit_id=place.commit_id)
     return found.get(key)
 
 
-def _family(place: Place, name: str, value: bytes) -> Family:
+def _family(place: StoreVersion, name: str, value: bytes) -> Family:
     document = _document(place, value)
     encoder = document["keyEncoder"]
     ordinals = encoder.get("ordinals") or range(encoder.get("columns", 0))
@@ -175,7 +175,7 @@ def _family(place: Place, name: str, value: bytes) -> Family:
     )
 
 
-def _document(place: Place, value: bytes) -> dict[str, Any]:
+def _document(place: StoreVersion, value: bytes) -> dict[str, Any]:
     try:
         document = json.loads(value)
         form = document["format"]
@@ -188,7 +188,7 @@ def _document(place: Place, value: bytes) -> dict[str, Any]:
     return dict(document)
 
 
-def _damaged(place: Place) -> CorruptRecordError:
+def _damaged(place: StoreVersion) -> CorruptRecordError:
     return CorruptRecordError(
         f"what store {place.namespace!r} says about itself cannot be read; `ckpt verify` looks for damage"
     )

@@ -59,7 +59,7 @@ def check_address(address: str, python: str) -> None:
 
 
 def check_sidecar(name: str, token: str, ca: str | os.PathLike[str] | None) -> None:
-    """Return if the sidecar at HOST:PORT lets in whoever has this token; errors as of `check_address`."""
+    """Return if the sidecar at HOST:PORT accepts this token; errors as of `check_address`."""
     try:
         tls = None if ca is None else ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:

@@ -35,7 +35,7 @@ _OWN_SETTINGS = {
 
 
 class Keeper(enum.StrEnum):
-    """Who keeps the state of a query."""
+    """The provider that the state of a query is with."""
 
     CKPT = "ckpt"
     DEFAULT = "default"

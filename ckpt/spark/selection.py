@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ckpt.contract.addresses import suggestion
 from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError, ConfigError
-from ckpt.spark.catalogue import Place, StoreName
+from ckpt.spark.catalogue import StoreName, StoreVersion
 from ckpt.spark.checkpoint import Checkpoint
 from ckpt.types import check_namespace
 
@@ -32,7 +32,7 @@ class Selection:
         if self.checkpoint is not None and self.commit_id is not None:
             raise ConfigError("a commit belongs to one namespace: name that, and not a checkpoint")
 
-    def places(self, backend: Backend) -> list[Place]:
+    def places(self, backend: Backend) -> list[StoreVersion]:
         """The stores as of one version: by default the newest that all of them have.
 
         Of a checkpoint it is what its last committed batch left behind, whatever was written since.
@@ -51,7 +51,7 @@ class Selection:
         version = newest_of_all(backend, names) if self.version is None else self.version
         return [self._pinned(backend, name, version, None) for name in names]
 
-    def _of_checkpoint(self, backend: Backend, checkpoint: Checkpoint) -> list[Place]:
+    def _of_checkpoint(self, backend: Backend, checkpoint: Checkpoint) -> list[StoreVersion]:
         names = self._one_kind(backend, within(backend, f"spark/{checkpoint.query}"))
         last = checkpoint.last_batch()
         ids = checkpoint.commit_ids(last)
@@ -85,15 +85,17 @@ class Selection:
             raise ConfigError(f"{what} meant; choose by operator and store: {shown}")
         return [name for name, s in parsed.items() if (s.query, s.operator, s.store) == wanted[0]]
 
-    def _pinned(self, backend: Backend, name: str, version: int | None, commit_id: str | None) -> Place:
+    def _pinned(
+        self, backend: Backend, name: str, version: int | None, commit_id: str | None
+    ) -> StoreVersion:
         history = backend.history(name)
         if not history and version is None and commit_id is None:
-            return Place(name)
+            return StoreVersion(name)
         try:
             commit = history.resolve(version, commit_id)
         except CkptError as error:
             raise type(error)(f"namespace {name!r} of {backend.address}: {error}") from error
-        return Place(name, commit.version, commit.id) if commit is not None else Place(name, 0)
+        return StoreVersion(name, commit.version, commit.id) if commit is not None else StoreVersion(name, 0)
 
 
 def within(backend: Backend, name: str) -> list[str]:

@@ -1,7 +1,7 @@
 """One call prepares a Spark session; what cannot work is one clear error before a query starts.
 
 The settings are ordinary Spark settings, so `session_settings` serves `ckpt spark conf` as well. An address
-with a secret never becomes one: Spark shows its settings to everybody who can open its UI.
+with a secret never becomes one, because Spark's UI shows its settings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpt.contract.registry import load_factory
 from ckpt.dev import tools
 from ckpt.errors import ConfigError
 from ckpt.spark.check import check_address, check_sidecar
-from ckpt.spark.given import extended, given_settings, running_jvm, take_into_running_jvm
+from ckpt.spark.existing_settings import existing_settings, extended, running_jvm, take_into_running_jvm
 from ckpt.spark.jar import LEAST_JAVA, provider_jar
 
 PROVIDER_CLASS = "ckpt.spark.CkptStateStoreProvider"
@@ -125,10 +125,10 @@ def configure(
     """
     _require_text(address)
     _require_no_session()
-    given = {**given_settings(), **getattr(builder, "_options", {})}
-    _require_classic(given)
-    require_known(given)
-    master = given.get("spark.master") or os.environ.get("MASTER")
+    existing = {**existing_settings(), **getattr(builder, "_options", {})}
+    _require_classic(existing)
+    require_known(existing)
+    master = existing.get("spark.master") or os.environ.get("MASTER")
     jvm = running_jvm()
     if jvm is None:
         tools.require_java_of_the_environment("Spark", LEAST_JAVA)
@@ -143,7 +143,7 @@ def configure(
         address = f"env:{_ADDRESS_VARIABLE}"
     settings = session_settings(address, master=master, python=python, reach=reach, sidecar=sidecar)
     take_into_running_jvm(settings["spark.jars"], PROVIDER_CLASS)
-    settings = extended(settings, given)
+    settings = extended(settings, existing)
     if _is_local(master) if check is None else check:
         if sidecar is None:
             check_address(address_of(address), settings[f"{_STATE_STORE}.ckpt.python"])
@@ -191,7 +191,7 @@ def session_settings(
 
 
 def is_of_one_machine(address: str) -> bool:
-    """Whether an address leads to something only on the machine that it is on; nobody knows of `env:NAME`."""
+    """Whether an address leads to a store of this machine only; False for `env:NAME`, which is unknown."""
     return _VARIABLE.fullmatch(address) is None and parse_address(address).scheme in _LOCAL_SCHEMES
 
 
@@ -211,10 +211,10 @@ def held_by(text: str, what: str) -> str:
     return held
 
 
-def require_known(given: Mapping[str, Any]) -> None:
-    """ConfigError if a setting of the provider does not exist, so that nobody reads it, or makes no sense."""
+def require_known(existing: Mapping[str, Any]) -> None:
+    """ConfigError if a setting of the provider does not exist or has a value that is not understood."""
     prefix = f"{_STATE_STORE}.ckpt."
-    for name, value in given.items():
+    for name, value in existing.items():
         if not name.startswith(prefix):
             continue
         rest = name.removeprefix(prefix)
@@ -261,16 +261,16 @@ def _require_reachable(address: str, master: str | None, reach: Reach) -> None:
         )
 
 
-def _reach(given: Reach | str) -> Reach:
+def _reach(reach: Reach | str) -> Reach:
     try:
-        return Reach(given)
+        return Reach(reach)
     except ValueError:
         known = [each.value for each in Reach]
-        raise ConfigError(f"no reach {str(given)!r}; {suggestion(str(given), known)}") from None
+        raise ConfigError(f"no reach {str(reach)!r}; {suggestion(str(reach), known)}") from None
 
 
 def _is_local(master: str | None) -> bool:
-    """Whether executors run on this machine; a master that nobody named is PySpark's default, `local[*]`."""
+    """Whether executors run on this machine; without a master it is PySpark's default, `local[*]`."""
     return master is None or master.startswith("local")
 
 
@@ -286,9 +286,9 @@ def _require_no_session() -> None:
         )
 
 
-def _require_classic(given: Mapping[str, Any]) -> None:
-    remote = given.get("spark.remote") or os.environ.get("SPARK_REMOTE")
-    mode = given.get("spark.api.mode") or os.environ.get("SPARK_API_MODE", "")
+def _require_classic(existing: Mapping[str, Any]) -> None:
+    remote = existing.get("spark.remote") or os.environ.get("SPARK_REMOTE")
+    mode = existing.get("spark.api.mode") or os.environ.get("SPARK_API_MODE", "")
     if remote or mode.lower() == "connect":
         raise ConfigError(
             "a session of Spark Connect has the settings of its server, and takes none from here; start the "

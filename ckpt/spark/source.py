@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from ckpt.contract.addresses import suggestion
 from ckpt.contract.opening import open_to_read
 from ckpt.errors import ConfigError
-from ckpt.spark.catalogue import DEFAULT_FAMILY, Family, Place, StoreName, read_family, read_live_keys
+from ckpt.spark.catalogue import DEFAULT_FAMILY, Family, StoreName, StoreVersion, read_family, read_live_keys
 from ckpt.spark.encodings import FamilyDecoder
 from ckpt.spark.selection import Selection
 from ckpt.spark.settings import ADDRESS_SETTING, address_of
@@ -115,7 +115,7 @@ _NAMES = {
 class _Plan:
     """What a read will show: rows of a family, or stored bytes."""
 
-    places: tuple[Place, ...]
+    places: tuple[StoreVersion, ...]
     family: Family | None
     keys: int = 0
     """About how many there are."""
@@ -162,7 +162,7 @@ _RAW_SCHEMA = StructType(
 class _Share(InputPartition):
     """The stores that one task reads, with one handle."""
 
-    places: tuple[Place, ...]
+    places: tuple[StoreVersion, ...]
 
 
 class CkptReader(DataSourceReader):
@@ -206,7 +206,7 @@ def _plan(options: SourceOptions) -> _Plan:
         return _Plan(tuple(places), family, sum(keys.get(family.id, 0) for keys in counted))
 
 
-def _batches(place: Place, keys: pa.Array, values: pa.Array) -> Iterator[pa.RecordBatch]:
+def _batches(place: StoreVersion, keys: pa.Array, values: pa.Array) -> Iterator[pa.RecordBatch]:
     name = StoreName.parse(place.namespace)
     assert name is not None
     for start in range(0, len(keys), _BATCH_ROWS):
@@ -223,7 +223,7 @@ def _batches(place: Place, keys: pa.Array, values: pa.Array) -> Iterator[pa.Reco
         )
 
 
-def _raw_batch(place: Place, block: Block) -> pa.RecordBatch:
+def _raw_batch(place: StoreVersion, block: Block) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             _repeated(place.namespace, pa.string(), len(block)),

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ckpt.contract.backend import Backend, ScansInBlocks
 from ckpt.errors import SerializationError
-from ckpt.spark.catalogue import FAMILY_ID, Place
+from ckpt.spark.catalogue import FAMILY_ID, StoreVersion
 from ckpt.spark.encodings import FamilyDecoder
 from ckpt.types import Block
 
@@ -18,7 +18,9 @@ _BLOCK_ROWS = 8192
 _BLOCK_BYTES = 4 << 20
 
 
-def decoded(backend: Backend, place: Place, decoder: FamilyDecoder) -> Iterator[tuple[pa.Array, pa.Array]]:
+def decoded(
+    backend: Backend, place: StoreVersion, decoder: FamilyDecoder
+) -> Iterator[tuple[pa.Array, pa.Array]]:
     """Keys and values of one family, in batches; every key once."""
     blocks: Iterator[Block] = (_of_family(block, decoder.family.id) for block in stored(backend, place))
     if decoder.family.multiple:
@@ -33,7 +35,7 @@ def decoded(backend: Backend, place: Place, decoder: FamilyDecoder) -> Iterator[
 
 
 def decoded_row(
-    backend: Backend, place: Place, decoder: FamilyDecoder, stored_key: bytes
+    backend: Backend, place: StoreVersion, decoder: FamilyDecoder, stored_key: bytes
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
     """The key and value under one stored key, if it is there; nothing else is read."""
     found = backend.get_many(place.namespace, [stored_key], version=place.version, commit_id=place.commit_id)
@@ -41,7 +43,7 @@ def decoded_row(
         yield decoder.decode(Block.of(found.items()))
 
 
-def stored(backend: Backend, place: Place) -> Iterator[Block]:
+def stored(backend: Backend, place: StoreVersion) -> Iterator[Block]:
     """The rows of a namespace as they are stored, in blocks."""
     version, commit_id = place.version, place.commit_id
     if isinstance(backend, ScansInBlocks):

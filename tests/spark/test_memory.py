@@ -222,7 +222,7 @@ def _write_on(jvm: Any, state: Any) -> None:
     """Until buffers have to be written."""
     for version in range(1, 200):
         state.find("default").get().put(b"%d" % version, bytes(100_000))
-        state.seal(jvm.ckpt.spark.state.At(version, jvm.scala.Option.empty()), 1)
+        state.seal(jvm.ckpt.spark.state.CommitRef(version, jvm.scala.Option.empty()), 1)
 
 
 def test_what_a_killed_process_left_behind_is_removed(jvm: Any, scratch: Callable[[], Path]) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import ckpt.spark
 from ckpt.cli import main
 from ckpt.errors import ConfigError
-from ckpt.spark import given, jar, settings
+from ckpt.spark import existing_settings, jar, settings
 
 pytestmark = pytest.mark.spark_core
 
@@ -41,7 +41,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setenv("CKPT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(settings, "_require_no_session", lambda: None)
-    for module in (given, settings):
+    for module in (existing_settings, settings):
         monkeypatch.setattr(module, "running_jvm", lambda: None)  # other tests may have left one
     for name in ("SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_API_MODE", "MASTER"):
         monkeypatch.delenv(name, raising=False)

@@ -180,7 +180,9 @@ class Pair:
         return self._map.find(name).get()
 
     def _at(self, version: int) -> Any:
-        return self._jvm.ckpt.spark.state.At(version, self._jvm.scala.Option.apply(f"commit-{version}"))
+        return self._jvm.ckpt.spark.state.CommitRef(
+            version, self._jvm.scala.Option.apply(f"commit-{version}")
+        )
 
     def _rows(self, entries: Any) -> Any:
         while entries.hasNext():

@@ -23,7 +23,7 @@ def warnings(spark: SparkSession) -> Iterator[Any]:
     written = jvm.java.io.StringWriter()
     appender = logging.core.appender.WriterAppender.newBuilder().setName("kept").setTarget(written).build()
     appender.start()
-    logger = logging.LogManager.getContext(False).getLogger("ckpt.spark.plan.KeptElsewhere")
+    logger = logging.LogManager.getContext(False).getLogger("ckpt.spark.plan.OtherProviderQueries")
     before = logger.getLevel()
     logger.addAppender(appender)
     logging.core.config.Configurator.setLevel(logger.getName(), logging.Level.WARN)

@@ -30,7 +30,7 @@ final class CheckpointLogs(val root: Path, hadoopConf: Configuration) {
         "checkpointLocation")
   }
 
-  /** The last batch that was committed. A later one that was only planned is run again by whoever starts the query. */
+  /** The last batch that was committed. A later one that was only planned runs again when the query starts. */
   val committed: Long = batches("commits").lastOption.getOrElse(throw new MovingRefused(
     s"no batch of $root is committed, so there is no state to move; let the query finish one, or begin anew"))
 
@@ -157,7 +157,7 @@ object CheckpointLogs {
   private val Version = "v(\\d{1,6})".r
 }
 
-/** One file of a log: a version, a line of JSON, and lines that nobody here looks into. */
+/** One file of a log: a version, a line of JSON, and further lines that stay as they are. */
 final case class LogFile(path: Path, batch: Long, version: Int, metadata: JObject, rest: Seq[String]) {
   def text: String = (Seq(s"v$version", compact(render(metadata))) ++ rest).mkString("\n")
 

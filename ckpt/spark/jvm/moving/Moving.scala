@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import ckpt.spark.moving.{CheckpointLogs, MovedFamily, MovedStore, MovedStores, Seen, StateCopy}
+import ckpt.spark.moving.{CheckpointLogs, MovedFamily, MovedStore, MovedStores, RowsFingerprint, StateCopy}
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.classic.SparkSession
@@ -152,7 +152,7 @@ final class Moving(spark: SparkSession, checkpoint: String, targetName: String) 
     try {
       val copier = new StateCopy(store, partition, hadoopConf)
       val id = idOf(store, partition)
-      var read = Seen(0, 0)
+      var read = RowsFingerprint(0, 0)
       def fill(put: (MovedFamily, UnsafeRow, UnsafeRow) => Unit): Unit =
         read = copier.read(from, folder, logs.version, id) { (family, key, value) =>
           put(family, key, value)
@@ -202,7 +202,7 @@ object Moving {
   private final val Sparks = "org.apache.spark.sql.execution.streaming.state"
   private[spark] val DefaultProvider = s"$Sparks.HDFSBackedStateStoreProvider"
 
-  /** Who keeps state: the name that the command line knows, the class that Spark knows, and what a person reads. */
+  /** A provider: its name on the command line, its class, and its name in messages. */
   private sealed abstract class Keeper(val name: String, val providerClass: String, val called: String)
   private case object Ckpt extends Keeper("ckpt", classOf[CkptStateStoreProvider].getName, "ckpt")
   private case object Default

@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
 import org.apache.spark.sql.execution.streaming.state._
 
 /** What a reader has seen of a store, in no order: two readers of the same rows have seen the same. */
-final case class Seen(rows: Long, sum: Long)
+final case class RowsFingerprint(rows: Long, sum: Long)
 
 /**
  * Reads and writes one partition of a store through providers of its own, which no query knows of. Only the interface
@@ -20,7 +20,7 @@ final class StateCopy(store: MovedStore, partition: Int, hadoopConf: Configurati
 
   /** Shows every row of a version to `use`, which must not keep it. */
   def read(conf: StateStoreConf, root: String, version: Long, id: Option[String])(
-      use: (MovedFamily, UnsafeRow, UnsafeRow) => Unit): Seen =
+      use: (MovedFamily, UnsafeRow, UnsafeRow) => Unit): RowsFingerprint =
     withProvider(conf, root) { provider =>
       // Families can be made known to a store for reading only from Spark 4.3 on; this one is never committed.
       if (store.hasFamilies) {
@@ -95,7 +95,7 @@ final class StateCopy(store: MovedStore, partition: Int, hadoopConf: Configurati
       family.name, family.schema.keySchema, family.schema.valueSchema, family.encoder, family.multiple, family.internal)
   }
 
-  private def scan(opened: ReadStateStore, use: (MovedFamily, UnsafeRow, UnsafeRow) => Unit): Seen = {
+  private def scan(opened: ReadStateStore, use: (MovedFamily, UnsafeRow, UnsafeRow) => Unit): RowsFingerprint = {
     var rows, sum = 0L
     store.families.foreach { family =>
       val pairs = if (family.multiple) opened.iteratorWithMultiValues(family.name) else opened.iterator(family.name)
@@ -105,7 +105,7 @@ final class StateCopy(store: MovedStore, partition: Int, hadoopConf: Configurati
         sum += family.fingerprint(pair.key, pair.value)
       } finally pairs.close()
     }
-    Seen(rows, sum)
+    RowsFingerprint(rows, sum)
   }
 
   private def withProvider[T](conf: StateStoreConf, root: String)(use: StateStoreProvider => T): T = {

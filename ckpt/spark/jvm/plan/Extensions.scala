@@ -16,8 +16,8 @@ import org.apache.spark.sql.internal.SQLConf
  * Lets `transformWithState` run on this provider; set as `spark.sql.extensions`. Nothing else of a session changes, but
  * where tasks will run in this process, their sidecar starts now, and not when the first of them waits for it.
  *
- * Spark's operator asks for Spark's RocksDB by name when it executes. Of where a plan can be changed, only the rules
- * for columns come late enough: what precedes them replaces the node by copies of Spark's own class.
+ * Spark's operator asks for Spark's RocksDB by name when it executes. Only columnar rules can replace it: all earlier
+ * rules run before Spark copies the node, and its copies are of Spark's own class.
  *
  * Settings name this class, so it is in the package `ckpt.spark` and not in that of its folder.
  */
@@ -30,7 +30,7 @@ class CkptExtensions extends (SparkSessionExtensions => Unit) {
   }
 }
 
-/** Half a second of a restart: a Python that starts while the session does, and not after it. */
+/** Starts the sidecar while the session starts, which saves a restart half a second. */
 private object EarlySidecar extends Logging {
   private val TasksRunHere = "local(\\[.*\\])?".r
 
@@ -39,7 +39,7 @@ private object EarlySidecar extends Logging {
       val conf = env.conf
       val isOurs = conf.getOption(SQLConf.STATE_STORE_PROVIDER_CLASS.key).contains(classOf[CkptStateStoreProvider].getName)
       if (isOurs && TasksRunHere.matches(conf.get("spark.master", ""))) {
-        // What is wrong with the settings is said by the query that uses them.
+        // Wrong settings are reported by the query that uses them.
         try Sidecar.of(Settings.sidecar(StateStoreConf.empty)).prepare()
         catch { case NonFatal(e) => logDebug("no sidecar before it is needed", e) }
       }

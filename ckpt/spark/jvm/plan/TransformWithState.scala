@@ -6,11 +6,11 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 
-/** Puts in the place of Spark's operators those that accept this provider, where this provider is the one in use. */
+/** Replaces Spark's operators by those that accept this provider, in queries that use it. */
 object AcceptProvider extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
     if (conf.stateStoreProviderClass != classOf[CkptStateStoreProvider].getName) {
-      KeptElsewhere.look(plan, conf)
+      OtherProviderQueries.check(plan, conf)
       plan
     } else plan.transformUp {
       case node: TransformWithStateExec => new CkptTransformWithStateExec(node)
@@ -19,7 +19,7 @@ object AcceptProvider extends Rule[SparkPlan] {
 }
 
 /** Spark's operator for processors in Scala and Java, on this provider. */
-final class CkptTransformWithStateExec(node: TransformWithStateExec) extends LineTransformWithStateExec(node) {
+final class CkptTransformWithStateExec(node: TransformWithStateExec) extends SparkTransformWithStateExec(node) {
   override protected def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
 
   // Equal nodes count as unchanged, and Spark, which compares in either direction, would keep its own.
@@ -36,7 +36,7 @@ final class CkptTransformWithStateExec(node: TransformWithStateExec) extends Lin
 
 /** Spark's operator for processors in Python, on rows or on pandas, on this provider. */
 final class CkptTransformWithStateInPySparkExec(node: TransformWithStateInPySparkExec)
-    extends LineTransformWithStateInPySparkExec(node) {
+    extends SparkTransformWithStateInPySparkExec(node) {
   override protected def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
 
   override def canEqual(other: Any): Boolean = other.isInstanceOf[CkptTransformWithStateInPySparkExec]

@@ -3,7 +3,7 @@ package ckpt.spark.reading
 import java.io.ByteArrayOutputStream
 import java.util.Arrays
 
-import ckpt.spark.state.{At, Encoding, Family, KeyedValues, Lists, SingleValues, StateMap}
+import ckpt.spark.state.{CommitRef, Encoding, Family, KeyedValues, Lists, SingleValues, StateMap}
 import org.apache.spark.ckpt.ChangeIterator
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.RecordType
@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.RecordType
  *
  * Two versions are in memory at a time. Rows are views that the next call changes.
  */
-final class ChangeFeed(commits: Seq[At], read: At => StateMap, family: String, encoding: Encoding)
+final class ChangeFeed(commits: Seq[CommitRef], read: CommitRef => StateMap, family: String, encoding: Encoding)
     extends ChangeIterator {
   import ChangeFeed._
 

@@ -1,6 +1,6 @@
 package ckpt.spark.reading
 
-import ckpt.spark.state.{At, CkptStateStore, Encoding, StateMap}
+import ckpt.spark.state.{CommitRef, CkptStateStore, Encoding, StateMap}
 import ckpt.spark.wire.History
 import org.apache.spark.SparkException
 import org.apache.spark.ckpt.ChangeIterator
@@ -20,13 +20,13 @@ trait Replay extends SupportsFineGrainedReplay {
   protected def open(version: Long, commitId: Option[String], readOnly: Boolean, empty: Boolean): CkptStateStore
 
   /** All rows of a commit, in memory. */
-  protected def read(commit: At): StateMap
+  protected def read(commit: CommitRef): StateMap
 
-  protected def missingVersion(wanted: At, cause: Throwable): SparkException
+  protected def missingVersion(wanted: CommitRef, cause: Throwable): SparkException
 
   protected def unexpectedVersion(version: Long): SparkException
 
-  /** The newest version in the backend, whoever committed it; 0 if there is none. */
+  /** The newest version in the backend, of this executor or another; 0 if there is none. */
   def latestVersion: Long = history.newest.map(_.version).getOrElse(0L)
 
   /** Every version is whole, so it does not matter where a replay begins, as long as that version is there. */
@@ -68,15 +68,15 @@ trait Replay extends SupportsFineGrainedReplay {
   }
 
   /** The commits from one version to another, each built on the one before it. Version 0 is the empty state. */
-  private def chain(from: Long, to: Long, commitId: Option[String]): Seq[At] = {
+  private def chain(from: Long, to: Long, commitId: Option[String]): Seq[CommitRef] = {
     val known = history
     val last = if (followsCommitIds) commitId else None
     val found = known.chain(last.getOrElse(known.tip))
     (from to to).map {
-      case 0 => At(0, None)
+      case 0 => CommitRef(0, None)
       case version =>
         val broken = new NoSuchElementException(s"no commit of version $version leads to version $to")
-        At(version, Some(found.getOrElse(version, throw missingVersion(At(version, last), broken)).id))
+        CommitRef(version, Some(found.getOrElse(version, throw missingVersion(CommitRef(version, last), broken)).id))
     }
   }
 }

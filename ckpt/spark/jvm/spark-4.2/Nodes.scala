@@ -3,8 +3,8 @@ package ckpt.spark.plan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 
-/** A node with the same fields, as Spark 4.2 has them; Spark 4.3 has a file of the same name. */
-abstract class LineTransformWithStateExec(node: TransformWithStateExec)
+/** Spark's node with the fields of another, which Spark 4.2 names; there is a file of the same name for Spark 4.3. */
+abstract class SparkTransformWithStateExec(node: TransformWithStateExec)
     extends TransformWithStateExec(
       node.keyDeserializer,
       node.valueDeserializer,
@@ -29,7 +29,7 @@ abstract class LineTransformWithStateExec(node: TransformWithStateExec)
       node.initialState)
 
 /** The same for the node of Python's processors. */
-abstract class LineTransformWithStateInPySparkExec(node: TransformWithStateInPySparkExec)
+abstract class SparkTransformWithStateInPySparkExec(node: TransformWithStateInPySparkExec)
     extends TransformWithStateInPySparkExec(
       node.functionExpr,
       node.groupingAttributes,

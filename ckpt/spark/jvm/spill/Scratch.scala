@@ -19,8 +19,8 @@ final class SpillError(message: String, cause: Throwable) extends IOException(me
  * State of this executor that does not fit into memory, in one RocksDB for all its stores. It is never recovered from:
  * there is no write-ahead log, nothing is synchronised, and the folder goes with the process.
  *
- * After the first error all of it counts as lost, so that what a broken disk still returns is never believed; the next
- * store that spills begins another.
+ * After the first error all of it counts as lost, so that nothing is read from a broken disk. The next store that
+ * spills begins another.
  */
 final class Scratch private (folder: ScratchFolder, bufferBytes: Long) {
   import Scratch._
@@ -82,7 +82,7 @@ final class Scratch private (folder: ScratchFolder, bufferBytes: Long) {
     } finally inUse.writeLock.unlock()
   }
 
-  /** Nobody may touch the database once it is closed: that would end the JVM and not the task. */
+  /** Keeps the database open during an operation: using a closed one would end the JVM and not only the task. */
   private def using[A](what: String)(operation: => A): A = {
     val error =
       try {
@@ -172,7 +172,7 @@ final class Space(scratch: Scratch, number: Int) extends Disk {
 
   /** Rows of a family from `from` on, before `until` (null: to its end). */
   def read(family: Int, from: Array[Byte], until: Array[Byte], most: Int): Rows = {
-    val end = if (until == null) OrderedKeys.behind(keyOf(family, Array.emptyByteArray)) else keyOf(family, until)
+    val end = if (until == null) OrderedKeys.boundOf(keyOf(family, Array.emptyByteArray)) else keyOf(family, until)
     val rows = scratch.read(keyOf(family, from), end, most, PieceBytes)
     new Rows(rows.keys.map(_.drop(PrefixBytes)), rows.values, if (rows.next == null) null else rows.next.drop(PrefixBytes))
   }

@@ -19,7 +19,7 @@ import org.apache.spark.SparkEnv
  * exit, or, where there was none, by the next process of that user on that disk.
  *
  * `<local dir>/ckpt-spill-<user>/<uuid>/alive` is locked as long as the process lives, which holds for any two that share
- * the disk, also in different containers, whose process ids mean nothing to each other.
+ * the disk. Process ids would not do: containers number their processes separately.
  */
 final class ScratchFolder private (val path: Path, alive: FileChannel) {
 
@@ -88,7 +88,7 @@ object ScratchFolder {
     if (Files.getPosixFilePermissions(root) != OwnerOnly.value) Files.setPosixFilePermissions(root, OwnerOnly.value)
   }
 
-  /** As whom this process makes files there, which neither a name nor an id says on every filesystem. */
+  /** The owner of files that this process makes there; user names and ids may differ from it on some filesystems. */
   private def ownUser(folder: Path): UserPrincipal = {
     val made = Files.createTempFile(folder, ".ckpt-", "")
     try Files.getOwner(made, NOFOLLOW_LINKS)

@@ -17,8 +17,8 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
   import SpilledIndex._
 
   private val held = new ConcurrentSkipListMap[Array[Byte], Entry](Arrays.compareUnsigned(_: Array[Byte], _))
-  // Operators read a key and put it later: the second time it need not come from disk.
-  private var looked = new HashIndex
+  // Operators read a key and put it later, which then needs no second read.
+  private var readBefore = new HashIndex
   private val writer = space.writer(family)
   @volatile private var settled = 0L
 
@@ -26,17 +26,17 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
     val changed = held.get(key)
     if (changed != null) changed
     else held.synchronized {
-      val read = looked.find(key)
-      if (read != null) read else look(key)
+      val read = readBefore.find(key)
+      if (read != null) read else readFromDisk(key)
     }
   }
 
-  private def look(key: Array[Byte]): Entry = {
+  private def readFromDisk(key: Array[Byte]): Entry = {
     val value = space.get(family, key)
     if (value == null) null
     else {
-      if (looked.size >= MostLooked) looked = new HashIndex
-      looked.insert(key.clone, value) // the caller may go on with the array
+      if (readBefore.size >= MostReadBefore) readBefore = new HashIndex
+      readBefore.insert(key.clone, value) // the caller may go on with the array
     }
   }
 
@@ -54,7 +54,7 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
   override def settle(changed: mutable.ArrayBuffer[Entry]): Unit = {
     changed.foreach { entry =>
       if (entry.value == null) writer.delete(entry.key) else writer.put(entry.key, entry.value)
-      entry.value = null // whoever remembers the entry to undo it wants its key only
+      entry.value = null // undoing needs only its key
     }
     writer.flush()
     release()
@@ -79,7 +79,7 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
 
   private def release(): Unit = {
     held.clear()
-    looked = new HashIndex
+    readBefore = new HashIndex
     settled += 1
   }
 
@@ -92,7 +92,7 @@ final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
     private var coming: Entry = _
 
     override def hasNext: Boolean = {
-      // Not sooner: what the caller does with one entry may change the one behind it.
+      // Not in `next`: what the caller does with one entry may change the one after it.
       if (coming == null) coming = find()
       coming != null
     }
@@ -130,7 +130,7 @@ object SpilledIndex {
   // Most prefix scans are over a few rows, most others over all of them.
   private val FirstRows = 16
   private val MostRows = 4096
-  private val MostLooked = 1 << 16
+  private val MostReadBefore = 1 << 16
 
   private def isBefore(key: Array[Byte], until: Array[Byte]): Boolean =
     until == null || Arrays.compareUnsigned(key, until) < 0

@@ -46,8 +46,8 @@ object Catalogue {
   /** Spark trims the names of families, so none consists of a control character. */
   def isFamily(key: Array[Byte]): Boolean = key.length != 1 || (key(0) != Provenance(0) && key(0) != LiveKeys(0))
 
-  // The stores of an operator differ in nothing of this, and JSON takes a good part of the time that one is opened in.
-  // They share the arrays, into which nobody writes.
+  // The same for all stores of an operator, and making JSON is a good part of what opening a store takes. All stores
+  // share these arrays, which are never written to.
   private val rows = new Memo[(Int, Description), Array[Byte]]
   private val read = new Memo[ByteBuffer, Catalogued]
   private val provenances = new Memo[(String, String), Array[Byte]]
@@ -78,11 +78,11 @@ object Catalogue {
   }
 
   /** Where a store is written from. */
-  def provenance(place: Place): Array[Byte] = provenances((place.checkpoint, place.query))(json(
+  def provenance(origin: StoreOrigin): Array[Byte] = provenances((origin.checkpoint, origin.query))(json(
     ("format" -> Format) ~
       ("spark" -> SPARK_VERSION) ~
-      ("checkpoint" -> place.checkpoint) ~
-      ("query" -> place.query)))
+      ("checkpoint" -> origin.checkpoint) ~
+      ("query" -> origin.query)))
 
   /** How many keys each family has: `u16` count, then each `u16` id and `u64` keys, big endian. */
   def liveKeys(families: Seq[Family]): Array[Byte] = {

@@ -40,7 +40,7 @@ object Encoding {
   private val Avro = "avro"
   private val UnsafeRows = "unsaferow"
 
-  /** The word for an encoding, whatever Spark's setting calls it. */
+  /** The name of an encoding in the catalogue; Spark's setting may spell it otherwise. */
   def word(format: String): String = if (format == StateStoreEncoding.Avro.toString) Avro else UnsafeRows
 
   def apply(

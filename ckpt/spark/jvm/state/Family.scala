@@ -21,7 +21,7 @@ final class Changes {
   /**
    * Leaves the new values in the arrays that the old ones were in, where they fit, and the old ones in those of the new:
    * an old entry then has an old array, a young one lives only as long as its undoing, and the garbage collector has
-   * next to nothing to copy or to mark. Only where nobody looks at the arrays any more.
+   * next to nothing to copy or to mark. Only for arrays that no caller keeps.
    */
   def swapArrays(): Unit = {
     val spare = new Array[Byte](Changes.MostSwappedBytes)
@@ -81,7 +81,7 @@ final class Family(val id: Int) {
     }
   }
 
-  /** Whether keys have lists of values, whose chunks are rows; a family is not known to until its row is there. */
+  /** Whether keys have lists of values, whose chunks are rows. The family's row in the catalogue says so. */
   def holdLists(yes: Boolean): Unit = if (lists != yes) {
     lists = yes
     if (remote == null) keys = if (lists) all.count(entry => Lists.isFirst(entry.key)).toLong else rows

@@ -25,11 +25,11 @@ sealed class Entry(val key: Array[Byte], keyHash: Int, var value: Array[Byte]) {
   def touched_=(yes: Boolean): Unit = bits = if (yes) bits | Int.MinValue else bits & Int.MaxValue
 }
 
-/** One that was loaded with many others; until it is changed, the row that it was made of counts. */
-final class Unpacked(key: Array[Byte], keyHash: Int, loaded: Array[Byte]) extends Entry(key, keyHash, loaded)
+/** An entry that was made of a packed row. Until it is changed the row counts, and not this entry. */
+final class LoadedEntry(key: Array[Byte], keyHash: Int, loaded: Array[Byte]) extends Entry(key, keyHash, loaded)
 
-/** What the open transaction makes of an entry, until it ends. */
-final class Working(val of: Entry) extends Entry(of.key, of.hash, of.value)
+/** Takes the changes of the open transaction for another entry, until the transaction ends. */
+final class StandIn(val of: Entry) extends Entry(of.key, of.hash, of.value)
 
 /**
  * Finds entries by key. Iterators see each entry that was there when they were made exactly once, whatever is put
@@ -80,13 +80,13 @@ trait OrderedKeys extends Index {
 
   override def entries: Iterator[Entry] = range(null, null)
 
-  def startingWith(prefix: Array[Byte]): Iterator[Entry] = range(prefix, OrderedKeys.behind(prefix))
+  def startingWith(prefix: Array[Byte]): Iterator[Entry] = range(prefix, OrderedKeys.boundOf(prefix))
 }
 
 object OrderedKeys {
 
   /** The least key that is greater than all that start with the prefix; null if there is none. */
-  def behind(prefix: Array[Byte]): Array[Byte] = {
+  def boundOf(prefix: Array[Byte]): Array[Byte] = {
     val last = prefix.lastIndexWhere(_ != -1)
     if (last < 0) null
     else {
@@ -183,11 +183,11 @@ final class HashIndex extends InMemory {
     if (entry.value == null) entry
     else {
       entry match {
-        case loaded: Unpacked => unpack(loaded)
+        case loaded: LoadedEntry => unpack(loaded)
         case _ =>
       }
       if (working == null) working = new HashIndex
-      val standIn = working.add(new Working(entry))
+      val standIn = working.add(new StandIn(entry))
       standIn.touched = true
       entry.touched = true
       standIn
@@ -195,7 +195,7 @@ final class HashIndex extends InMemory {
 
   override def settle(changed: mutable.ArrayBuffer[Entry]): Unit = {
     for (i <- changed.indices) changed(i) match {
-      case standIn: Working =>
+      case standIn: StandIn =>
         val entry = standIn.of
         entry.touched = false
         if (entry.value ne standIn.value) entry.value = standIn.value
@@ -216,7 +216,7 @@ final class HashIndex extends InMemory {
   }
 
   /** Makes an entry that was found among packed rows the one that counts. */
-  private def unpack(entry: Unpacked): Unit = {
+  private def unpack(entry: LoadedEntry): Unit = {
     val rows = packed
     val slot = if (rows == null) -1 else rows.find(entry.hash, entry.key)
     if (slot >= 0 && !rows.isTaken(slot)) {
@@ -251,7 +251,7 @@ final class HashIndex extends InMemory {
     new Iterator[Entry] {
       private var at = 0
       private def isWanted(entry: Entry) =
-        entry != null && (entry ne Deleted) && (alsoUnpacked || !entry.isInstanceOf[Unpacked])
+        entry != null && (entry ne Deleted) && (alsoUnpacked || !entry.isInstanceOf[LoadedEntry])
       private def settle(): Unit = while (at < seen.length && !isWanted(seen(at))) at += 1
       override def hasNext: Boolean = { settle(); at < seen.length }
       override def next(): Entry = {
@@ -269,7 +269,7 @@ final class HashIndex extends InMemory {
       val loaded = rows.entry(slot)
       if (!rows.isTaken(slot)) loaded
       else findIn(slots, loaded.hash, loaded.key) match {
-        case made: Unpacked => current(made)
+        case made: LoadedEntry => current(made)
         case _ => null // gone, or made anew since, and then met with the others
       }
     }.filter(_ != null)

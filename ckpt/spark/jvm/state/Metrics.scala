@@ -4,7 +4,7 @@ import org.apache.spark.sql.execution.streaming.state._
 
 /**
  * What a store reports in `StreamingQueryProgress`, beside its keys and its memory. Spark carries each of these to every
- * task and back, so what can be told from others is not here.
+ * task and back, so what can be computed from others is not here.
  */
 object Metrics {
   val LoadTime = StateStoreCustomTimingMetric("ckptLoadMs", "ckpt: time to open the state")
@@ -16,7 +16,7 @@ object Metrics {
   val FromMemory = StateStoreCustomSumMetric("ckptOpenedFromMemory", "ckpt: stores opened without reading the backend")
   val SpilledKeys = StateStoreCustomSumMetric("ckptSpilledKeys", "ckpt: keys on local disk and not in memory")
   val FetchedKeys = StateStoreCustomSumMetric("ckptFetchedKeys", "ckpt: keys fetched one by one from the backend")
-  // Named as by Spark's default provider, and so known to those who watch for it.
+  // The same name as in Spark's default provider, which monitoring may know.
   val ForcedSnapshots =
     StateStoreCustomSumMetric("forceSnapshotCount", "ckpt: commits that Spark asked to be snapshots, as all of them are")
 

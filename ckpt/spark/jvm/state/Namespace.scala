@@ -13,13 +13,13 @@ import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /** Where the state of a store is kept, and the checkpoint and the query that it belongs to. */
-final case class Place(namespace: String, checkpoint: String, query: String)
+final case class StoreOrigin(namespace: String, checkpoint: String, query: String)
 
 /**
  * The namespace of a store: `spark/<query>/<operator>/<partition>/<store>`.
  *
- * The query is the id that Spark writes into a new checkpoint's `metadata`: a checkpoint that is moved finds its state,
- * and one that was deleted and begun again in the same place never meets the versions of its former life.
+ * The query is the id that Spark writes into a new checkpoint's `metadata`. So a checkpoint that is moved finds its
+ * state, and a new checkpoint in the folder of a deleted one does not find the state of that one.
  */
 object Namespace {
   private val MaxBytes = 1024
@@ -31,13 +31,13 @@ object Namespace {
   /** The queries of checkpoints by run, batch and root. */
   private val queries = new ConcurrentHashMap[(String, Option[String], Path), String]
 
-  def of(id: StateStoreId, hadoopConf: Configuration): Place = {
+  def of(id: StateStoreId, hadoopConf: Configuration): StoreOrigin = {
     val root = new Path(id.checkpointRootLocation)
     val store = s"${id.operatorId}/${id.partitionId}/${id.storeName}"
     // The root is the folder `state` of a query's checkpoint; elsewhere, as in Spark's own suites, it is any folder.
     queryId(root, hadoopConf) match {
-      case Some(query) => Place(bounded(query, store), root.getParent.toString, query)
-      case None => Place(bounded(shown(root), store), root.toString, query = "")
+      case Some(query) => StoreOrigin(bounded(query, store), root.getParent.toString, query)
+      case None => StoreOrigin(bounded(shown(root), store), root.toString, query = "")
     }
   }
 
@@ -46,7 +46,7 @@ object Namespace {
     if (whole.getBytes(UTF_8).length <= MaxBytes) whole else s"spark/${digest(whole)}/$store"
   }
 
-  /** A query names its root `file:/x`, the state reader `/x`: both are `x`. */
+  /** Without the scheme of local files: a query names its root `file:/x`, and the state reader names it `/x`. */
   private def shown(root: Path): String = {
     val uri = root.toUri
     val path = uri.getPath.stripPrefix("/")

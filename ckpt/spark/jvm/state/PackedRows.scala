@@ -6,7 +6,7 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Rows as they were loaded, side by side in a few arrays: the garbage collector sees some of them and not three objects
- * for each key, and a restart is not spent on making them. A row is found by its key until somebody takes it.
+ * for each key, and a restart is not spent on making them. A row is found by its key until it is taken.
  *
  * A row is the lengths of key and value, four bytes each, key, and value. A slot is the hash of a key, a mark for rows
  * that were taken, and the row's place, counted from one: zero is an empty slot.
@@ -65,13 +65,13 @@ final class PackedRows {
   }
 
   /** The row of a slot as an entry of its own. */
-  def entry(slot: Int): Unpacked = {
+  def entry(slot: Int): LoadedEntry = {
     val row = slots(slot)
     val chunk = chunkOf(row)
     val at = offsetIn(row)
     val key = at + HeadBytes
     val value = key + intAt(chunk, at)
-    new Unpacked(
+    new LoadedEntry(
       Arrays.copyOfRange(chunk, key, value), hashIn(row), Arrays.copyOfRange(chunk, value, value + intAt(chunk, at + 4)))
   }
 

@@ -8,7 +8,7 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import ckpt.spark.reading.Replay
-import ckpt.spark.spill.{Budget, Scratch, ScratchFolder, Share, SpillError}
+import ckpt.spark.spill.{Budget, Scratch, ScratchFolder, StoreMemory, SpillError}
 import ckpt.spark.state._
 import ckpt.spark.wire.{CommitInfo, History, Requests, Settings, Sidecar, SidecarError}
 import org.apache.hadoop.conf.Configuration
@@ -27,7 +27,7 @@ import org.slf4j.LoggerFactory
  *
  * Settings and checkpoints name this class, so it is in the package `ckpt.spark` and not in that of its folder.
  */
-class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
+class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   import CkptStateStoreProvider._
 
   private var id: StateStoreId = _
@@ -37,14 +37,14 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   private var hadoopConf: Configuration = _
   private var columnFamilies: Boolean = _
   private var schemas: Option[StateSchemaProvider] = _
-  private var place: Place = _
+  private var origin: StoreOrigin = _
   private var provenance: Array[Byte] = _
   private var sidecar: Sidecar = _
   private var requests: Requests = _
 
   private val encodings = new ConcurrentHashMap[String, Encoding]
   private val state = new StateMap
-  private val door = new Semaphore(1)
+  private val exclusive = new Semaphore(1)
   @volatile private var newestCommitted = 0L
   @volatile private var keptFrom = 0L
   @volatile private var closed = false
@@ -53,7 +53,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   private var memoryBytes: Long = _
   private var lazyRecovery = false
   private var source: Source = _
-  private val share = new Share(() => spillIfIdle())
+  private val memory = new StoreMemory(() => spillIfIdle())
 
   override def init(
       stateStoreId: StateStoreId,
@@ -73,13 +73,13 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     this.hadoopConf = hadoopConf
     columnFamilies = useColumnFamilies
     schemas = stateSchemaProvider
-    place = Namespace.of(stateStoreId, hadoopConf)
-    provenance = Catalogue.provenance(place)
+    origin = Namespace.of(stateStoreId, hadoopConf)
+    provenance = Catalogue.provenance(origin)
     sidecar = Sidecar.of(Settings.sidecar(storeConfs))
     memoryBytes = Settings.memoryBytes(storeConfs)
     lazyRecovery = Settings.lazyRecovery(storeConfs)
     requests = new Requests(sidecar)
-    source = new Source(requests, place.namespace, () => makeRoom(spill()))
+    source = new Source(requests, origin.namespace, () => makeRoom(spill()))
     removedStaleScratch
     register(StateMap.Default, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, internal = false)
   }
@@ -109,7 +109,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
 
   override def close(): Unit = {
     closed = true
-    if (door.tryAcquire()) endOfUse()
+    if (exclusive.tryAcquire()) endOfUse()
   }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = Metrics.all
@@ -119,15 +119,15 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     val keepFrom = newestCommitted - conf.minVersionsToRetain
     if (keepFrom > 0 && keepFrom - keptFrom >= math.max(1, conf.minVersionsToDelete)) {
       try {
-        sidecar.call(_.truncate(place.namespace, keepFrom))
+        sidecar.call(_.truncate(origin.namespace, keepFrom))
         keptFrom = keepFrom
       } catch {
-        case NonFatal(e) => log.warn(s"could not forget versions below $keepFrom of ${place.namespace}; trying again later", e)
+        case NonFatal(e) => log.warn(s"could not forget versions below $keepFrom of ${origin.namespace}; trying again later", e)
       }
     }
   }
 
-  override protected def history: History = sidecar.call(_.history(place.namespace))
+  override protected def history: History = sidecar.call(_.history(origin.namespace))
 
   override protected def followsCommitIds: Boolean = conf.enableStateStoreCheckpointIds
 
@@ -144,7 +144,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
       refuseClosedOrFailed()
       val began = System.nanoTime()
       requests.takeCount()
-      val wanted = if (conf.enableStateStoreCheckpointIds) At(version, commitId) else onTheTip(version, empty)
+      val wanted = if (conf.enableStateStoreCheckpointIds) CommitRef(version, commitId) else onTheTip(version, empty)
       val committed = restore(wanted, empty)
       fitIntoMemory()
       val rows = beginTransaction(committed)
@@ -158,13 +158,13 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   }
 
   /** On return the caller alone has the state, until `leave`. */
-  private def acquire(): Unit = if (!door.tryAcquire(WaitForTaskS, TimeUnit.SECONDS)) {
+  private def acquire(): Unit = if (!exclusive.tryAcquire(WaitForTaskS, TimeUnit.SECONDS)) {
     throw new SparkException(s"$id is still open in another task after $WaitForTaskS s; the retry will find it free")
   }
 
   /** On return `state` has exactly the rows of the wanted commit, or none where Spark asks for an empty store. */
-  private def restore(wanted: At, empty: Boolean): CommittedState = {
-    Budget.enter(share)
+  private def restore(wanted: CommitRef, empty: Boolean): CommittedState = {
+    Budget.enter(memory)
     val fromMemory = !empty && rollBackTo(wanted)
     if (!fromMemory) {
       state.clear()
@@ -219,31 +219,31 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
    * The commit of a version, where Spark does not say which one it means: the newest builds on it. What is in memory as
    * that version may be another, which a later attempt of another executor has replaced.
    */
-  private def onTheTip(version: Long, empty: Boolean): At = {
-    val known = requests.call(_.history(place.namespace))
+  private def onTheTip(version: Long, empty: Boolean): CommitRef = {
+    val known = requests.call(_.history(origin.namespace))
     tipWhenOpened = known.newest
-    if (version == 0 || empty) At(version, None)
+    if (version == 0 || empty) CommitRef(version, None)
     else {
       val missing = new NoSuchElementException(s"no commit of version $version leads to the newest")
-      val found = known.chain(known.tip).getOrElse(version, throw missingVersion(At(version, None), missing))
-      At(version, Some(found.id))
+      val found = known.chain(known.tip).getOrElse(version, throw missingVersion(CommitRef(version, None), missing))
+      CommitRef(version, Some(found.id))
     }
   }
 
   /** With format 1 the last one to commit a version wins, but not once others have built on what it would replace. */
   private def refuseLate(version: Long): Unit = {
-    val tip = requests.call(_.history(place.namespace)).newest
+    val tip = requests.call(_.history(origin.namespace)).newest
     for (newest <- tip if newest.version > version && tip != tipWhenOpened) throw new IllegalStateException(
-      s"another attempt has committed version $version of ${place.namespace}, and version ${newest.version} was " +
+      s"another attempt has committed version $version of ${origin.namespace}, and version ${newest.version} was " +
         "committed since: this attempt is late, and what it did is not needed")
   }
 
-  private def rollBackTo(wanted: At): Boolean =
+  private def rollBackTo(wanted: CommitRef): Boolean =
     try !state.isLost && state.rollBackTo(wanted)
     catch { case _: SpillError => false }
 
   /** Everything at once, or, if keys may come later and the commit says how many there are, nothing but the catalogue. */
-  private def load(wanted: At): Unit = {
+  private def load(wanted: CommitRef): Unit = {
     try {
       val byId = conf.enableStateStoreCheckpointIds && wanted.commitId.isDefined
       val begun = lazyRecovery && byId && state.begin(wanted, source, encodings.keySet.asScala)
@@ -258,27 +258,27 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     }
   }
 
-  override protected def read(commit: At): StateMap = {
+  override protected def read(commit: CommitRef): StateMap = {
     val state = new StateMap
-    if (commit.version > 0) new Source(requests, place.namespace, () => ()).load(commit, state)
+    if (commit.version > 0) new Source(requests, origin.namespace, () => ()).load(commit, state)
     state
   }
 
-  override protected def missingVersion(wanted: At, cause: Throwable): SparkException = {
+  override protected def missingVersion(wanted: CommitRef, cause: Throwable): SparkException = {
     val gone = missing(wanted, cause)
     // Of an exception with a condition Spark shows only its own text, so the reason has to be in that.
     val told = s"${named(wanted)} (${gone.getMessage})"
     cannotLoad("CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> told), gone)
   }
 
-  private def missing(wanted: At, cause: Throwable): StateGone = {
+  private def missing(wanted: CommitRef, cause: Throwable): MissingStateError = {
     val there = Try(history.commits.map(_.version)).toOption
     val retained = conf.minVersionsToRetain
-    StateGone(named(wanted), place.namespace, sidecar.backend, wanted.version, retained, there, cause)
+    MissingStateError(named(wanted), origin.namespace, sidecar.backend, wanted.version, retained, there, cause)
   }
 
-  private def named(at: At): String =
-    s"version ${at.version}${at.commitId.map(id => s" (commit $id)").getOrElse("")} of namespace ${place.namespace}"
+  private def named(at: CommitRef): String =
+    s"version ${at.version}${at.commitId.map(id => s" (commit $id)").getOrElse("")} of namespace ${origin.namespace}"
 
   override protected def unexpectedVersion(version: Long): SparkException =
     cannotLoad("UNEXPECTED_VERSION", Map("version" -> version.toString))
@@ -309,7 +309,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   override private[spark] def validate(key: UnsafeRow, value: UnsafeRow): Unit =
     if (!columnFamilies) StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, id, conf)
 
-  override private[spark] def commit(from: At, onNothing: Boolean, commitId: String): DurableCommit = {
+  override private[spark] def commit(from: CommitRef, onNothing: Boolean, commitId: String): DurableCommit = {
     if (!madeFolder) {
       // Spark's `statestore` reader finds partitions by listing their folders.
       makeFolder(id.storeCheckpointLocation(), hadoopConf)
@@ -317,7 +317,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
     }
     state.stamp(provenance)
     val rows = new ChangedRows(state.changes)
-    val to = At(from.version + 1, Some(commitId))
+    val to = CommitRef(from.version + 1, Some(commitId))
     // With format 1 the last writer wins, which is what a commit without a base means.
     val base =
       if (onNothing || (conf.enableStateStoreCheckpointIds && from.version == 0)) Some(EmptyState)
@@ -325,10 +325,10 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
       else None
     if (!conf.enableStateStoreCheckpointIds) refuseLate(to.version)
     val durableWrites =
-      try requests.call(_.commit(place.namespace, to.version, base, commitId, rows))
+      try requests.call(_.commit(origin.namespace, to.version, base, commitId, rows))
       catch { case gone: SidecarError if gone.isMissingVersion => throw missing(from, gone) }
     try state.seal(to, retain = math.max(1, conf.maxVersionsToRetainInMemory))
-    catch { case e: SpillError => log.warn(s"${e.getMessage}; version ${to.version} of ${place.namespace} is durable") }
+    catch { case e: SpillError => log.warn(s"${e.getMessage}; version ${to.version} of ${origin.namespace} is durable") }
     newestCommitted = to.version
     if (conf.commitValidationEnabled) StateStore.reportCommitToCoordinator(to.version, id, hadoopConf)
     DurableCommit(to, rows, durableWrites, requests.takeCount())
@@ -343,7 +343,7 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
   /** Moves stores out of memory until all fit, this one last. */
   private def makeRoom(moveOwn: => Unit): Unit = {
     report()
-    Budget.fit(memoryBytes, share) {
+    Budget.fit(memoryBytes, memory) {
       moveOwn
       report()
     }
@@ -354,21 +354,21 @@ class CkptStateStoreProvider extends LineProvider with Replay with StateOwner {
 
   private def spill(): Unit = if (!state.isSpilled) state.spill(Scratch.of(memoryBytes).space())
 
-  private def spillIfIdle(): Unit = if (door.tryAcquire()) {
+  private def spillIfIdle(): Unit = if (exclusive.tryAcquire()) {
     try if (!closed) giveUpMemory()
     finally leave()
   }
 
   override private[spark] def takeFetched(): Long = source.takeFetched()
 
-  private def report(): Unit = share.report(state.memoryBytes, state.spillableBytes)
+  private def report(): Unit = memory.report(state.memoryBytes, state.spillableBytes)
 
   private def leave(): Unit = {
     if (closed) {
       state.clear()
-      Budget.leave(share)
+      Budget.leave(memory)
     } else report()
-    door.release()
+    exclusive.release()
   }
 }
 

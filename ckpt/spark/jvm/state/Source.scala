@@ -12,17 +12,17 @@ import ckpt.spark.wire.Requests
 final class Source(requests: Requests, namespace: String, afterBlock: () => Unit) {
   private val fetched = new LongAdder
 
-  /** How many keys were fetched one by one since the last time that somebody asked. */
+  /** How many keys were fetched one by one since the last call. */
   def takeFetched(): Long = fetched.sumThenReset()
 
   /** The value of one stored key; null if there is none. */
-  def fetch(at: At, storedKey: Array[Byte]): Array[Byte] = {
+  def fetch(at: CommitRef, storedKey: Array[Byte]): Array[Byte] = {
     fetched.increment()
     get(at, Seq(storedKey)).head
   }
 
   /** The values of stored keys, in their order; null where there is none. */
-  def get(at: At, storedKeys: Seq[Array[Byte]]): Seq[Array[Byte]] = {
+  def get(at: CommitRef, storedKeys: Seq[Array[Byte]]): Seq[Array[Byte]] = {
     val found = mutable.HashMap[ByteBuffer, Array[Byte]]()
     requests.call(_.get(namespace, at.version, at.commitId, storedKeys) { block =>
       block.foreach { (bytes, key, keyBytes, value, valueBytes) =>
@@ -34,7 +34,7 @@ final class Source(requests: Requests, namespace: String, afterBlock: () => Unit
   }
 
   /** Reads all rows of a commit into a state, which is that commit on return. */
-  def load(at: At, into: StateMap): Unit = {
+  def load(at: CommitRef, into: StateMap): Unit = {
     requests.call { client =>
       into.loading()
       client.load(namespace, at.version, at.commitId) { block =>

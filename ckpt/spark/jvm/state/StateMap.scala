@@ -8,7 +8,7 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 /** Which commit a state is: its version, and its commit id where one is known. Version 0 is the empty state. */
-final case class At(version: Long, commitId: Option[String])
+final case class CommitRef(version: Long, commitId: Option[String])
 
 /**
  * The working state of one store: one version at a time in maps that are changed in place. A transaction begins
@@ -21,7 +21,7 @@ final case class At(version: Long, commitId: Option[String])
 final class StateMap {
   import StateMap._
 
-  private var at = At(0, None)
+  private var at = CommitRef(0, None)
   private val byId = mutable.LongMap[Family]() // each row that is loaded looks for its family: no boxes
   private val named = mutable.HashMap[String, Named]()
   private val undoable = new ArrayDeque[Sealed]
@@ -29,7 +29,7 @@ final class StateMap {
   @volatile private var remote: RemoteRows = _ // null: no row is in the backend only
   clear()
 
-  def position: At = at
+  def position: CommitRef = at
 
   def names: Set[String] = {
     if (isPartial) remote.load()
@@ -110,7 +110,7 @@ final class StateMap {
   }
 
   /** Keeps what the transaction did as `to`; at most `retain` transactions stay undoable. */
-  def seal(to: At, retain: Int): Unit = {
+  def seal(to: CommitRef, retain: Int): Unit = {
     val changes = byId.valuesIterator.map(f => f -> f.seal()).filter(_._2.entries.nonEmpty).toSeq
     undoable.addLast(Sealed(at, changes, changes.map(_._2.undoBytes).sum))
     while (undoable.size > retain) undoable.removeFirst()
@@ -124,7 +124,7 @@ final class StateMap {
   }
 
   /** Goes back to an earlier commit if the transactions since then are retained; says whether it is there now. */
-  def rollBackTo(wanted: At): Boolean = {
+  def rollBackTo(wanted: CommitRef): Boolean = {
     val reachable = matches(at, wanted) || {
       val earlier = undoable.descendingIterator
       var found = false
@@ -147,7 +147,7 @@ final class StateMap {
     Seq(DefaultId, Catalogue.Id).foreach(id => byId(id) = new Family(id))
     named.clear()
     undoable.clear()
-    at = At(0, None)
+    at = CommitRef(0, None)
     readCatalogue()
   }
 
@@ -162,7 +162,7 @@ final class StateMap {
     familyOf(familyId).load(bytes, key, keyBytes, value, valueBytes)
 
   /** Says that all rows of a commit were loaded. */
-  def loaded(as: At): Unit = {
+  def loaded(as: CommitRef): Unit = {
     byId.valuesIterator.foreach(_.loaded())
     remote = null
     at = as
@@ -176,7 +176,7 @@ final class StateMap {
    * Stands at a commit whose rows stay in the backend until they are asked for; `families` are asked for soon. False if
    * the commit does not say how many rows there are.
    */
-  def begin(as: At, source: Source, families: Iterable[String]): Boolean = {
+  def begin(as: CommitRef, source: Source, families: Iterable[String]): Boolean = {
     clear()
     val wanted = Seq(Catalogue.LiveKeys, Catalogue.Provenance) ++ families.map(_.getBytes(UTF_8))
     val rows = source.get(as, wanted.map(storedKey(Catalogue.Id, _)))
@@ -251,10 +251,10 @@ object StateMap {
   private final case class Named(family: Family, internal: Boolean, multiple: Boolean, row: Array[Byte])
 
   /** A committed transaction: where it started, and how to get back there. */
-  private final case class Sealed(from: At, changes: Seq[(Family, Changes)], undoBytes: Long)
+  private final case class Sealed(from: CommitRef, changes: Seq[(Family, Changes)], undoBytes: Long)
 
-  /** Whoever names no commit id means whatever is there as that version. */
-  private def matches(there: At, wanted: At): Boolean =
+  /** Without a commit id any commit of that version is meant. */
+  private def matches(there: CommitRef, wanted: CommitRef): Boolean =
     there.version == wanted.version && (wanted.commitId.isEmpty || wanted.commitId == there.commitId)
 
   private def values(multiple: Boolean): String = if (multiple) "several values" else "one value"

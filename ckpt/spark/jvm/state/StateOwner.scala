@@ -23,7 +23,7 @@ private[spark] trait StateOwner {
   private[spark] def validate(key: UnsafeRow, value: UnsafeRow): Unit
 
   /** Makes the open transaction durable as the version after `from`; on return the backend has it. */
-  private[spark] def commit(from: At, onNothing: Boolean, commitId: String): DurableCommit
+  private[spark] def commit(from: CommitRef, onNothing: Boolean, commitId: String): DurableCommit
 
   /** How many keys were fetched one by one from the backend since the last call. */
   private[spark] def takeFetched(): Long
@@ -33,10 +33,10 @@ private[spark] trait StateOwner {
 }
 
 /** The rows of one commit, before the transaction of a batch changes them. */
-final case class CommittedState(commit: At, rows: StateMap, fromMemory: Boolean)
+final case class CommittedState(commit: CommitRef, rows: StateMap, fromMemory: Boolean)
 
 /** How a store was opened; `onNothing` if Spark asked for an empty one whatever there was before. */
 final case class Opened(fromMemory: Boolean, onNothing: Boolean, nanos: Long)
 
 /** A commit that is durable, and what it took since the store was opened. */
-final case class DurableCommit(to: At, rows: ChangedRows, durableWrites: Long, roundTrips: Long)
+final case class DurableCommit(to: CommitRef, rows: ChangedRows, durableWrites: Long, roundTrips: Long)

@@ -15,21 +15,21 @@ import org.apache.spark.sql.types.StructType
 final class CkptStateStore private[spark] (
     owner: StateOwner,
     override val id: StateStoreId,
-    from: At,
+    from: CommitRef,
     state: StateMap,
     encodings: ConcurrentHashMap[String, Encoding],
     columnFamilies: Boolean,
     private var readOnly: Boolean,
     opened: Opened)
-    extends LineStore {
+    extends SparkStore {
   import CkptStateStore._
 
   @volatile private var phase: Phase = Open
-  private var committed: Option[At] = None
+  private var committed: Option[CommitRef] = None
   private var reported = StateStoreMetrics(0, 0, Map.empty)
   // Nearly all calls in a row are about one family; null: look it up.
   private var lastName: String = _
-  private var lastUsed: Used = _
+  private var lastUsed: OpenFamily = _
   // As with Spark's default provider, only what was read back is looked at: a row that this query wrote is its own.
   private var validated = opened.fromMemory || opened.onNothing
   private var snapshotAsked = false
@@ -104,17 +104,17 @@ final class CkptStateStore private[spark] (
     pairsOfValues(used, inRange(used, startKey, endKey))
   }
 
-  private def withPrefix(used: Used, prefix: UnsafeRow): Iterator[Entry] = {
+  private def withPrefix(used: OpenFamily, prefix: UnsafeRow): Iterator[Entry] = {
     require(used.encoding.prefixScans, "a prefix scan needs a key encoder with a prefix")
     used.values.startingWith(used.encoding.encodePrefix(prefix))
   }
 
-  private def inRange(used: Used, start: Option[UnsafeRow], end: Option[UnsafeRow]): Iterator[Entry] = {
+  private def inRange(used: OpenFamily, start: Option[UnsafeRow], end: Option[UnsafeRow]): Iterator[Entry] = {
     require(used.encoding.rangeScans, "a range scan needs a key encoder that keeps the order of keys")
     used.values.range(start.map(used.encoding.encodeKey).orNull, end.map(used.encoding.encodeKey).orNull)
   }
 
-  private def pairs(used: Used, entries: Iterator[Entry]): StateStoreIterator[UnsafeRowPair] = {
+  private def pairs(used: OpenFamily, entries: Iterator[Entry]): StateStoreIterator[UnsafeRowPair] = {
     val pair = new UnsafeRowPair
     new StateStoreIterator(entries.map { entry =>
       pair.withRows(used.encoding.decodeKey(entry.key), used.encoding.decodeValue(entry.value))
@@ -123,7 +123,7 @@ final class CkptStateStore private[spark] (
     })
   }
 
-  private def pairsOfValues(used: Used, entries: Iterator[Entry]): StateStoreIterator[UnsafeRowPair] = {
+  private def pairsOfValues(used: OpenFamily, entries: Iterator[Entry]): StateStoreIterator[UnsafeRowPair] = {
     val pair = new UnsafeRowPair
     new StateStoreIterator(entries.flatMap { entry =>
       val key = used.encoding.decodeKey(entry.key)
@@ -267,7 +267,7 @@ final class CkptStateStore private[spark] (
 
   // -- checks ------------------------------------------------------------------------------------
 
-  private def using(operation: String, name: String): Used = {
+  private def using(operation: String, name: String): OpenFamily = {
     requireOpen()
     if (lastName == null || ((name ne lastName) && name != lastName)) {
       lastUsed = look(operation, name)
@@ -276,7 +276,7 @@ final class CkptStateStore private[spark] (
     lastUsed
   }
 
-  private def look(operation: String, name: String): Used = {
+  private def look(operation: String, name: String): OpenFamily = {
     if (name != StateMap.Default) {
       if (!columnFamilies) throw StateStoreErrors.unsupportedOperationException(operation, NoColumnFamilies)
       if (name.isEmpty || name.trim != name) {
@@ -284,23 +284,23 @@ final class CkptStateStore private[spark] (
       }
     }
     val found = for (family <- state.find(name); encoding <- Option(encodings.get(name))) yield {
-      Used(encoding, if (encoding.multipleValues) new Lists(family) else new SingleValues(family))
+      OpenFamily(encoding, if (encoding.multipleValues) new Lists(family) else new SingleValues(family))
     }
     found.getOrElse(throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name))
   }
 
-  private def usingValues(operation: String, name: String): Used = {
+  private def usingValues(operation: String, name: String): OpenFamily = {
     val used = using(operation, name)
     verify(used.encoding.multipleValues, s"$operation needs a column family with several values for a key")
     used
   }
 
-  private def changing(operation: String, name: String): Used = {
+  private def changing(operation: String, name: String): OpenFamily = {
     verify(!readOnly, s"$operation on a store that was opened for reading")
     using(operation, name)
   }
 
-  private def changingValues(operation: String, name: String, values: Array[UnsafeRow]): Used = {
+  private def changingValues(operation: String, name: String, values: Array[UnsafeRow]): OpenFamily = {
     val used = changing(operation, name)
     verify(used.encoding.multipleValues, s"$operation needs a column family with several values for a key")
     require(values != null && values.forall(_ != null), s"Cannot $operation a null value")
@@ -312,7 +312,7 @@ final class CkptStateStore private[spark] (
     validated = true
   }
 
-  private def encodeKey(used: Used, key: UnsafeRow): Array[Byte] = {
+  private def encodeKey(used: OpenFamily, key: UnsafeRow): Array[Byte] = {
     verify(key != null, "Key cannot be null")
     used.encoding.encodeKey(key)
   }
@@ -333,7 +333,7 @@ object CkptStateStore {
   private val NoColumnFamilies = "multiple column families is disabled in CkptStateStoreProvider"
 
   /** A family and how its rows are encoded. */
-  private final case class Used(encoding: Encoding, values: KeyedValues)
+  private final case class OpenFamily(encoding: Encoding, values: KeyedValues)
 
   private sealed abstract class Phase(val word: String)
   private case object Open extends Phase("open")

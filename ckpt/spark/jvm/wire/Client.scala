@@ -93,7 +93,7 @@ final class Client(endpoint: Endpoint, limitMs: Long) {
       last: ByteBuffer => Unit = _ => ()): Unit =
     withConnection(_.ask(operation, bodyBytes)(fill)(part, last))
 
-  /** A sidecar that lets nobody in any more is lost, as one that has ended is: no request has failed yet. */
+  /** A sidecar that refuses new connections counts as ended. No request was sent, so the caller may use another. */
   private def connect(): Connection =
     try new Connection(endpoint, lifeline = false, limitMs)
     catch {
@@ -113,7 +113,7 @@ final class Client(endpoint: Endpoint, limitMs: Long) {
         usable = true
         throw answered
     } finally {
-      // Whatever else went wrong, half an answer may still be under way on this connection.
+      // After any other failure half an answer may still arrive on this connection.
       if (usable && connection.isOpen) idle.push(connection) else connection.close()
     }
   }
@@ -122,10 +122,10 @@ final class Client(endpoint: Endpoint, limitMs: Long) {
 /** One commit of a namespace; `base` is empty if what it builds on is forgotten, or if it builds on nothing. */
 final case class CommitInfo(id: String, version: Long, base: String)
 
-/** The commits of a namespace, and the id of the one that counts if nobody names another. */
+/** The commits of a namespace, and the id of its tip. */
 final case class History(commits: Seq[CommitInfo], tip: String) {
 
-  /** The one that counts if nobody names another. */
+  /** The tip: the commit that is read where no other is named. */
   def newest: Option[CommitInfo] = commits.find(_.id == tip)
 
   /** The commit of an id and those that it builds on, by version. */
@@ -151,7 +151,7 @@ final class RowBlock(body: ByteBuffer) {
   private val start = body.position()
   val count: Int = body.getInt(start)
 
-  def foreach(row: RowPlaces): Unit = {
+  def foreach(row: RowReader): Unit = {
     val keyLengths = start + 4
     val valueLengths = keyLengths + 4 * count
     var key = valueLengths + 4 * count
@@ -174,7 +174,7 @@ final class RowBlock(body: ByteBuffer) {
 }
 
 /** Takes a row as the array that holds it, and where key and value are in that. No function: numbers would be boxed. */
-trait RowPlaces {
+trait RowReader {
   def take(bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit
 }
 

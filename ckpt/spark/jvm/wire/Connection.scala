@@ -18,11 +18,11 @@ object SidecarError {
   val Token = 8
 }
 
-/** The sidecar said nothing for as long as it may take; nothing is known about the request. */
-final class SilentSidecar(message: String) extends IOException(message)
+/** The sidecar did not answer in time; it is not known whether the request was carried out. */
+final class SidecarTimeoutError(message: String) extends IOException(message)
 
 /** What answers is no sidecar, or none of a version that this provider can talk to. */
-final class NoSidecar(message: String) extends IOException(message)
+final class NotASidecarError(message: String) extends IOException(message)
 
 /**
  * Frames to and from one sidecar, as docs/protocol.md has them; one request at a time. A wait ends with an exception
@@ -40,7 +40,7 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
   private var longestFrame = 0L
   private var backendAddress = ""
 
-  // Behind all fields: the watchdog looks at them from now on.
+  // After all fields are initialised: the watchdog reads them from now on.
   try waiting(greet())
   catch {
     case e: Throwable =>
@@ -74,7 +74,7 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
       last: ByteBuffer => Unit): Unit = {
     val frameBytes = FrameHeaderBytes + bodyBytes
     if (bodyBytes > longestBody) {
-      close() // parts of the same commit may have been sent: whatever came next would take them for its own
+      close() // parts of the same commit may have been sent, and the next commit of the connection would include them
       throw new SidecarError(SidecarError.Config, s"a request of $bodyBytes bytes is longer than the sidecar at " +
         s"$endpoint takes ($longestBody): one value, or one list of keys, is too long; split the state")
     }
@@ -94,12 +94,12 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
     val hello = buffer(10 + token.length).put(Magic).putShort(ProtocolVersion)
     write(hello.putShort((if (lifeline) 1 else 0).toShort).putShort(token.length.toShort).put(token).flip())
     receive(
-      part = _ => throw new NoSidecar(s"$endpoint greets in parts, as no sidecar does"),
+      part = _ => throw new NotASidecarError(s"$endpoint greets in parts, as no sidecar does"),
       last = { body =>
         val version = body.getShort
         if (version != ProtocolVersion) {
-          throw new NoSidecar(s"the sidecar at $endpoint speaks version $version of the protocol, and this provider " +
-            s"version $ProtocolVersion; install the same version of ckpt on both sides")
+          throw new NotASidecarError(s"the sidecar at $endpoint speaks version $version of the protocol, and this " +
+            s"provider version $ProtocolVersion; install the same version of ckpt on both sides")
         }
         longestFrame = body.getInt() & 0xffffffffL
         backendAddress = getString(body)
@@ -111,9 +111,9 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
     since = System.nanoTime()
     try exchange
     catch {
-      case answered @ (_: SidecarError | _: NoSidecar) => throw answered
+      case answered @ (_: SidecarError | _: NotASidecarError) => throw answered
       case e: IOException if isCut =>
-        throw new SilentSidecar(s"the sidecar at $endpoint said nothing for ${limitMs / 1000.0} s").initCause(e)
+        throw new SidecarTimeoutError(s"the sidecar at $endpoint said nothing for ${limitMs / 1000.0} s").initCause(e)
       case e: IOException if Thread.currentThread().isInterrupted && !e.isInstanceOf[ClosedByInterruptException] =>
         throw new ClosedByInterruptException().initCause(e)
     } finally since = 0
@@ -132,7 +132,7 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
         case _ if answered != requests => throw new IOException(s"an answer to request $answered, not $requests")
         case Done => last(body); more = false
         case Part =>
-          since = 0 // whoever takes the rows may take their time
+          since = 0 // taking the rows is not waiting for the sidecar
           part(body)
           since = System.nanoTime()
         case unknown => throw new IOException(s"an answer with the unknown status $unknown")
@@ -144,8 +144,8 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
     read(4)
     val bytes = received.getInt() & 0xffffffffL
     if (bytes < FrameHeaderBytes || bytes > (if (longestFrame == 0) LongestGreetingBytes else MaxFrameBytes)) {
-      throw new NoSidecar(s"$endpoint answers with a frame of $bytes bytes, as no sidecar does; see what runs there; " +
-        s"if it wants TLS, set ${Settings.CaFile}")
+      throw new NotASidecarError(s"$endpoint answers with a frame of $bytes bytes, as no sidecar does; see what runs " +
+        s"there; if it wants TLS, set ${Settings.CaFile}")
     }
     read(bytes.toInt)
     received

@@ -109,7 +109,7 @@ object Settings {
     ms
   }
 
-  /** A setting; `env:NAME` keeps what nobody may see out of what Spark shows of its configuration. */
+  /** A setting, or the value of the environment variable that `env:NAME` names: Spark's UI shows settings. */
   private def secret(conf: StateStoreConf, setting: String): Option[String] = find(conf, setting).map { text =>
     if (!text.startsWith(FromEnvironment)) text
     else {

@@ -20,7 +20,7 @@ final case class SidecarSettings(
     metrics: Option[String],
     timeoutMs: Long) {
 
-  // Whoever prints settings gets to see neither an address, which may hold a secret, nor a token.
+  // Without the address, which may hold a secret, and without the token.
   override def toString: String = s"SidecarSettings(${running.map(_.toString).getOrElse(python)}, $timeoutMs ms)"
 }
 
@@ -32,7 +32,7 @@ object Sidecar {
   private val AwaitRestartNanos = TimeUnit.SECONDS.toNanos(30)
   private val LookAgainMs = 200L
   private val StartAttempts = 3
-  private val MostLosses = 2 // in one request: a host that kills it again and again is to be seen to
+  private val MostLosses = 2 // in one request: after more, something on the host kills sidecars again and again
 
   /** A sidecar as this process sees it; `process` is that of a sidecar that was started here, or an ended one. */
   private final case class Connected(
@@ -49,14 +49,14 @@ object Sidecar {
 final class Sidecar(settings: SidecarSettings) {
   import Sidecar._
 
-  // Part of the time that a request may take is kept for finding out who is to blame.
+  // Part of the time of a request is kept for finding out whether the sidecar or its backend is silent.
   private val probeMs = math.min(MostProbeMs, settings.timeoutMs / 4)
   private val limitMs = settings.timeoutMs - probeMs
 
   private var connecting: CompletableFuture[Connected] = _
   private var connectedBefore = false
 
-  /** Lets it start, or be found, while its first user is busy with other things; who needs it then hears of failures. */
+  /** Begins to start or find it in the background. A failure is reported to the first request, and not here. */
   def prepare(): Unit = synchronized { if (connecting == null) connecting = begin() }
 
   /** The address of the backend, without secrets. */
@@ -71,7 +71,7 @@ final class Sidecar(settings: SidecarSettings) {
     val answer =
       try Right(attempt(connected, request))
       catch {
-        case certain @ (_: SidecarError | _: SidecarHangs | _: ClosedByInterruptException) => throw certain
+        case certain @ (_: SidecarError | _: SidecarHangsError | _: ClosedByInterruptException) => throw certain
         case lost: IOException => Left(lost)
       }
     answer match {
@@ -86,9 +86,9 @@ final class Sidecar(settings: SidecarSettings) {
 
   private def attempt[A](connected: Connected, request: Client => A): A =
     try request(connected.client)
-    catch { case silent: SilentSidecar => throw blame(connected, silent) }
+    catch { case silent: SidecarTimeoutError => throw diagnose(connected, silent) }
 
-  /** Waits until there is a connection; others wait for the same one, and each can be interrupted alone. */
+  /** Waits until there is a connection. All threads wait for the same one, and each can be interrupted alone. */
   private def current(): Connected = {
     val mine = synchronized {
       if (connecting == null || connecting.isCompletedExceptionally) connecting = begin()
@@ -135,7 +135,7 @@ final class Sidecar(settings: SidecarSettings) {
         val (process, socket) = SidecarProcess.start(settings)
         made = connectedTo(process, UnixEndpoint(socket), attempts)
       } catch {
-        case killed: KilledSidecar if attempts < StartAttempts => log.warn(s"${killed.getMessage}; starting another")
+        case killed: SidecarKilledError if attempts < StartAttempts => log.warn(s"${killed.getMessage}; starting another")
       }
     }
     made
@@ -155,7 +155,7 @@ final class Sidecar(settings: SidecarSettings) {
 
   private def hasEnded(failure: IOException): Boolean = failure match {
     case refusal: SidecarError => refusal.kind == SidecarError.Unavailable
-    case _: SilentSidecar | _: NoSidecar | _: ClosedByInterruptException => false
+    case _: SidecarTimeoutError | _: NotASidecarError | _: ClosedByInterruptException => false
     case _ => true
   }
 
@@ -169,7 +169,7 @@ final class Sidecar(settings: SidecarSettings) {
         case e: SidecarError if e.kind == SidecarError.Token =>
           throw new IOException(s"the sidecar at $endpoint says: ${e.getMessage}; it is in the environment variable " +
             s"that ${Settings.Token} names", e)
-        // Whatever a sidecar says or does while it ends, or has just ended: who takes its place has not said it.
+        // A sidecar that ends, or has just ended, may fail in any way. That says nothing about the next one.
         case ended: IOException if hasEnded(ended) && System.nanoTime() < patience => Thread.sleep(LookAgainMs)
         case refused: ConnectException =>
           throw new IOException(s"no sidecar answers at $endpoint (${refused.getMessage}); start one there: ckpt serve " +
@@ -188,8 +188,8 @@ final class Sidecar(settings: SidecarSettings) {
   private def connected(endpoint: Endpoint, process: Option[Process]): Connected =
     Connected(new Client(endpoint, limitMs), endpoint, new Connection(endpoint, lifeline = true, limitMs), process)
 
-  /** After a silence: who is it that does not answer? A sidecar that hangs is ended if it was started here. */
-  private def blame(silent: Connected, cause: SilentSidecar): SidecarHangs = {
+  /** Tells a sidecar that hangs from a backend that does not answer. The former is ended if it was started here. */
+  private def diagnose(silent: Connected, cause: SidecarTimeoutError): SidecarHangsError = {
     val waited = s"no answer within ${settings.timeoutMs / 1000.0} s (${Settings.Timeout})"
     val hangs = try {
       val probe = new Connection(silent.endpoint, lifeline = false, probeMs)
@@ -198,7 +198,7 @@ final class Sidecar(settings: SidecarSettings) {
     } catch { case e: IOException => Some(e) }
     hangs match {
       case None =>
-        new SidecarHangs(s"$waited: the sidecar at ${silent.endpoint} runs, but its backend " +
+        new SidecarHangsError(s"$waited: the sidecar at ${silent.endpoint} runs, but its backend " +
           s"${silent.lifeline.backend} does not answer it; see to the backend, nothing that was committed is lost", cause)
       case Some(interrupted: ClosedByInterruptException) => throw interrupted
       case Some(_) =>
@@ -206,18 +206,18 @@ final class Sidecar(settings: SidecarSettings) {
         silent.process.filter(_.isAlive) match {
           case Some(process) =>
             process.destroyForcibly()
-            new SidecarHangs(s"$waited: the sidecar at ${silent.endpoint} hangs; process ${process.pid} was ended, " +
+            new SidecarHangsError(s"$waited: the sidecar at ${silent.endpoint} hangs; process ${process.pid} was ended, " +
               "and the next attempt starts another", cause)
           case None =>
-            new SidecarHangs(s"$waited: the sidecar at ${silent.endpoint} hangs, and was not started by this " +
+            new SidecarHangsError(s"$waited: the sidecar at ${silent.endpoint} hangs, and was not started by this " +
               "executor; see to that process, or end it", cause)
         }
     }
   }
 }
 
-/** Nothing came of a request in the time that it may take; the message says who is to blame. */
-final class SidecarHangs(message: String, cause: Throwable) extends IOException(message, cause)
+/** A request was not answered in time; the message says whether the sidecar or its backend was silent. */
+final class SidecarHangsError(message: String, cause: Throwable) extends IOException(message, cause)
 
 /** The requests of one store, which are counted: those that were repeated, too. */
 final class Requests(sidecar: Sidecar) {

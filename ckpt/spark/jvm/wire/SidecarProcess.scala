@@ -7,8 +7,8 @@ import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit, Ti
 
 import org.slf4j.LoggerFactory
 
-/** A signal ended the sidecar before it was ready: nothing is wrong with it, and another may come further. */
-final class KilledSidecar(message: String) extends IOException(message)
+/** A signal ended the sidecar before it was ready. Nothing is wrong with its settings, so another may be started. */
+final class SidecarKilledError(message: String) extends IOException(message)
 
 /** Starts `ckpt serve --on-demand`, which is the sidecar of an address or finds the one that runs. */
 object SidecarProcess {
@@ -28,7 +28,8 @@ object SidecarProcess {
           throw new IOException(s"cannot start ${settings.python}: ${e.getMessage}; name the Python that has ckpt " +
             s"installed on every executor in ${Settings.Python}", e)
       }
-    // An address may hold a secret, and everybody on the host can read a command line. The stream stays open.
+    // On standard input, as an address may hold a secret and every user of the host can read a command line. The stream
+    // stays open: its end tells the sidecar that this process has ended.
     try {
       val stdin = process.getOutputStream
       stdin.write(s"${settings.address}\n".getBytes(UTF_8))
@@ -49,7 +50,7 @@ object SidecarProcess {
     catch {
       case e: ExecutionException =>
         throw e.getCause match {
-          case killed: KilledSidecar => killed
+          case killed: SidecarKilledError => killed
           case cause => new IOException(cause.getMessage, cause)
         }
       case _: TimeoutException =>
@@ -59,7 +60,7 @@ object SidecarProcess {
     }
   }
 
-  /** Reads until the process ends: nobody else does, and a full pipe would stop it. */
+  /** Reads the output until the process ends: an unread pipe fills up, and the process would stop at its next line. */
   private def readOutput(settings: SidecarSettings, process: Process, answer: CompletableFuture[Path]): Unit = {
     val lines = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
     var said = "nothing"
@@ -75,7 +76,7 @@ object SidecarProcess {
       }
       val code = process.waitFor()
       val told = s"`${settings.python} -m ckpt serve` ended with code $code and said: $said"
-      answer.completeExceptionally(if (code > BySignal) new KilledSidecar(told) else new IOException(told))
+      answer.completeExceptionally(if (code > BySignal) new SidecarKilledError(told) else new IOException(told))
     } catch {
       case e: IOException => answer.completeExceptionally(e)
     } finally lines.close()

@@ -6,10 +6,10 @@ import scala.util.control.NonFatal
 
 import org.slf4j.LoggerFactory
 
-/** Something that waits for an answer, and can be cut off from it by another thread. */
+/** A connection that may wait for an answer, and whose wait another thread can end. */
 trait Watched {
 
-  /** When it was last heard of, as `System.nanoTime` has it; 0 while it waits for nothing. */
+  /** When its peer was last heard of, by `System.nanoTime`; 0 while it does not wait. */
   def waitingSinceNanos: Long
 
   def limitNanos: Long
@@ -18,8 +18,8 @@ trait Watched {
 }
 
 /**
- * Cuts whoever has waited longer than its limit, within half a second. A blocked channel knows no timeout; asking a
- * selector before each read would cost every request another system call.
+ * Ends a wait that is longer than its limit, within half a second. A blocked channel has no timeout, and a selector
+ * before each read would cost every request another system call.
  */
 object Watchdog {
   private val log = LoggerFactory.getLogger(classOf[Watched])
@@ -44,7 +44,7 @@ object Watchdog {
     Thread.sleep(TickMs)
     val now = System.nanoTime()
     watched.forEach { one =>
-      // The thread outlives any failure to cut one of them: without it, no connection of this executor could be made.
+      // A failure to cut one connection must not end the thread: without it this executor makes no connection.
       try cutIfSilent(one, now)
       catch { case NonFatal(e) => log.warn("cannot close a connection that has waited too long; trying again", e) }
     }

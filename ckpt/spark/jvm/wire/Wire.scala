@@ -11,23 +11,23 @@ import javax.net.ssl.{SSLContext, SSLSocket, TrustManagerFactory}
 
 import scala.jdk.CollectionConverters._
 
-/** Where a sidecar answers, and what it wants to be shown there. */
+/** Where a sidecar answers, and the token that it asks for. */
 sealed trait Endpoint {
   def token: String
 }
 
-/** A unix socket of this host, which asks the operating system who connects. */
+/** A unix socket of this host. It needs no token: the sidecar asks the operating system for the user that connects. */
 final case class UnixEndpoint(path: Path) extends Endpoint {
   override def token: String = ""
   override def toString: String = path.toString
 }
 
-/** A sidecar that runs already; with a file of certificates, TLS with whoever one of them vouches for. */
+/** A sidecar that runs already; with a file of certificates, over TLS if one of these signed the server's. */
 final case class TcpEndpoint(host: String, port: Int, token: String, caFile: Option[String]) extends Endpoint {
   override def toString: String = s"$host:$port"
 }
 
-/** Bytes to and from a sidecar. Whoever waits here stops at once when interrupted, and when another closes the wire. */
+/** Bytes to and from a sidecar. A wait ends when its thread is interrupted or another thread closes the wire. */
 final class Wire(endpoint: Endpoint) {
   private val channel = endpoint match {
     case _: UnixEndpoint => SocketChannel.open(StandardProtocolFamily.UNIX)

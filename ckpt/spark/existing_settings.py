@@ -1,7 +1,8 @@
-"""What a session is told elsewhere: by spark-submit, in spark-defaults.conf, in PYSPARK_SUBMIT_ARGS.
+"""The settings that a session has before ckpt adds its own.
 
-Spark takes one value for each setting. So whoever adds to a list, such as `spark.jars`, has to know what is
-on it, and whoever asks where executors run has to look where Spark will look for its master.
+They come from spark-submit, spark-defaults.conf and PYSPARK_SUBMIT_ARGS. Spark takes one value for each
+setting, so adding to a list, such as `spark.jars`, needs the list as it is. One of these settings is the
+master, which says where executors run.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _LINE = re.compile(r"([^\s=:]+)\s*[=:]?\s*(.*)")
 _LISTS = ("spark.jars", "spark.sql.extensions")
 
 
-def given_settings() -> dict[str, str]:
-    """What a session has that is told nothing: the settings of the JVM that runs, or that will be started."""
+def existing_settings() -> dict[str, str]:
+    """The settings of the JVM that runs, or else of the one that PySpark would start."""
     jvm = running_jvm()
     if jvm is not None:
         from pyspark import SparkConf
@@ -36,11 +37,11 @@ def given_settings() -> dict[str, str]:
     return {**dict(_of_defaults_file()), **submitted}
 
 
-def extended(settings: dict[str, str], given: dict[str, Any]) -> dict[str, str]:
-    """The settings, whose jars and extensions stand behind those that are given."""
+def extended(settings: dict[str, str], existing: dict[str, Any]) -> dict[str, str]:
+    """The settings, with jars and extensions added to the lists that exist."""
     whole = dict(settings)
     for name in _LISTS:
-        had = [each for each in str(given.get(name) or "").split(",") if each.strip()]
+        had = [each for each in str(existing.get(name) or "").split(",") if each.strip()]
         whole[name] = ",".join([*(each for each in had if each != settings[name]), settings[name]])
     return whole
 

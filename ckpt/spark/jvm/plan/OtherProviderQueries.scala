@@ -11,16 +11,16 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.{StatefulOper
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Queries whose state is not in ckpt, although their session has an address for it. They go on as before, and each run
- * of one is warned of once.
+ * Queries that keep their state with another provider although their session has an address of ckpt. They go on as
+ * before, and each run of a query is warned of once.
  *
- * A checkpoint notes the provider that it was begun with, and Spark goes on with that one whatever a session says: a
- * user who has switched would find everything working, and nothing faster.
+ * A checkpoint records the provider that it was begun with, and Spark goes on with that one whatever the session says.
+ * Without a warning a user who has switched to ckpt would not notice that nothing has changed.
  */
-object KeptElsewhere extends Logging {
+object OtherProviderQueries extends Logging {
   private val said = ConcurrentHashMap.newKeySet[UUID]()
 
-  def look(plan: SparkPlan, conf: SQLConf): Unit =
+  def check(plan: SparkPlan, conf: SQLConf): Unit =
     if (conf.contains(Settings.Address) || conf.contains(Settings.Sidecar)) {
       val kept = plan.collectFirst { case operator: StatefulOperator if operator.stateInfo.isDefined => operator.stateInfo.get }
       for (info <- kept) {

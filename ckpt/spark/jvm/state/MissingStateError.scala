@@ -4,12 +4,12 @@ import java.io.IOException
 
 import ckpt.spark.wire.Settings
 
-/** State that Spark asks for and the backend does not hold: no outage, so the message says what became of it. */
-final class StateGone(message: String, cause: Throwable) extends IOException(message, cause)
+/** State that Spark asks for and the backend does not hold: no outage, so the message names likely causes. */
+final class MissingStateError(message: String, cause: Throwable) extends IOException(message, cause)
 
-object StateGone {
+object MissingStateError {
 
-  /** What to tell a person; `there` are the versions that the backend holds of the namespace, if it could be asked. */
+  /** `there` are the versions that the backend holds of the namespace, if it could be asked. */
   def apply(
       wanted: String,
       namespace: String,
@@ -17,7 +17,7 @@ object StateGone {
       version: Long,
       retained: Int,
       there: Option[Seq[Long]],
-      cause: Throwable): StateGone = {
+      cause: Throwable): MissingStateError = {
     val found = there match {
       case Some(Seq()) => s"it holds nothing of $namespace"
       case Some(versions) => s"of $namespace it holds versions ${versions.min} to ${versions.max}"
@@ -35,8 +35,8 @@ object StateGone {
       case _ =>
         "Another query goes on from a copy of this checkpoint, or the backend was restored from a backup."
     }
-    new StateGone(s"$address answered, so this is no outage, but it does not hold $wanted: $found. $causes Start the " +
-      "query with the address that it was written to, or restore the backend; `ckpt versions ADDRESS " +
+    new MissingStateError(s"$address answered, so this is no outage, but it does not hold $wanted: $found. $causes " +
+      "Start the query with the address that it was written to, or restore the backend; `ckpt versions ADDRESS " +
       s"$namespace` lists what is there. If the state is gone for good, begin with a new checkpoint location, which " +
       "starts with empty state", cause)
   }

@@ -3,8 +3,8 @@ package ckpt.spark.state
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** What Spark 4.3 asks of a provider in its own way; Spark 4.2 has a file of the same name. */
-trait LineProvider extends StateStoreProvider {
+/** Spark's provider with what only Spark 4.3 asks of it; there is a file of the same name for Spark 4.2. */
+trait SparkProvider extends StateStoreProvider {
 
   /** Forgets what no retained version needs. */
   protected def forgetOldVersions(): Unit
@@ -15,8 +15,8 @@ trait LineProvider extends StateStoreProvider {
   override def doCleanupMaintenance(): Unit = forgetOldVersions()
 }
 
-/** What Spark 4.3 asks of a store in its own way. */
-trait LineStore extends StateStore {
+/** Spark's store with what only Spark 4.3 asks of it. */
+trait SparkStore extends StateStore {
 
   override def registerColFamily(
       colFamilyName: String,
