@@ -22,6 +22,8 @@ from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.sidecar.counters import prometheus_text
 from ckpt.sidecar.frames import (
     ID_BYTES,
+    OLDEST_VERSION,
+    PROTOCOL_VERSION,
     ProtocolError,
     Status,
     Welcome,
@@ -317,7 +319,13 @@ class _Connection:
         status, body = self.receive()
         if status is not Status.DONE:
             raise decode_error(body)
-        self._max_frame_bytes = Welcome.decode(body).max_frame_bytes
+        welcome = Welcome.decode(body)
+        if not OLDEST_VERSION <= welcome.version <= PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"the sidecar at {self.name} speaks version {welcome.version} of the protocol, and this "
+                f"client {OLDEST_VERSION} to {PROTOCOL_VERSION}; install the same ckpt on both sides"
+            )
+        self._max_frame_bytes = welcome.max_frame_bytes
 
     def send(self, request: Request, body: list[bytes | memoryview]) -> None:
         """Send one request; a body that the server would not take is an error that costs nothing."""

@@ -40,6 +40,9 @@ from ckpt.types import Block, CommitId, cut, lengths_of
 
 MAGIC = b"CKPT"
 PROTOCOL_VERSION = 1
+"""The newest version that this side speaks."""
+OLDEST_VERSION = 1
+"""The version before it, if there is one: hosts are upgraded one after the other."""
 LIFELINE = 1
 """The flag of a connection that carries no requests and keeps a sidecar alive."""
 MAX_TOKEN_BYTES = 1024
@@ -245,6 +248,22 @@ def frame(code: int, request_id: int, body: Iterable[Buffer] = ()) -> list[Buffe
 # -- hello ---------------------------------------------------------------------------------------
 
 
+def agreed_version(hello: int) -> int:
+    """The highest version that both sides know, by what a client says; ProtocolError if there is none.
+
+    Examples
+    --------
+    >>> agreed_version(PROTOCOL_VERSION + 1) == PROTOCOL_VERSION
+    True
+    """
+    if hello < OLDEST_VERSION:
+        raise ProtocolError(
+            f"the client speaks version {hello} of the protocol, and the oldest that this sidecar speaks is "
+            f"{OLDEST_VERSION}; install the same version of ckpt on both sides"
+        )
+    return min(hello, PROTOCOL_VERSION)
+
+
 def encode_hello(token: str = "", *, lifeline: bool = False) -> bytes:
     """What a client says first."""
     raw = token.encode()
@@ -258,6 +277,7 @@ class Welcome:
     """What the server answers to a hello."""
 
     version: int
+    """The highest version that both sides know."""
     max_frame_bytes: int
     address: str
     """The address of the backend, without secrets."""

@@ -13,12 +13,13 @@ from ckpt.errors import CkptError
 from ckpt.sidecar.frames import (
     ID_BYTES,
     LIFELINE,
-    PROTOCOL_VERSION,
+    OLDEST_VERSION,
     Kind,
     Operation,
     ProtocolError,
     Status,
     Welcome,
+    agreed_version,
     encode_error,
     frame,
     kind_of,
@@ -61,6 +62,7 @@ class Session:
         self._door = door
         self._max_frame_bytes = max_frame_bytes
         self._staging = Staging(max_commit_bytes)
+        self._version = OLDEST_VERSION
 
     def let_in(self) -> bool:
         """Read the hello and answer it; True if the connection is a lifeline.
@@ -75,13 +77,12 @@ class Session:
         version, flags, token = self.wire.receive_hello(self._door.timeout_s)
         if not hmac.compare_digest(token, self._door.token):
             raise RefusedError(Kind.TOKEN, "wrong token; give the client the token that the sidecar has")
-        if version < 1:
-            raise ProtocolError(f"there is no version {version} of this protocol; the oldest is 1")
+        self._version = agreed_version(version)
         return bool(flags & LIFELINE)
 
     def welcome(self) -> None:
         """Tell a client that it was let in."""
-        answer = Welcome(PROTOCOL_VERSION, self._max_frame_bytes, self._service.backend.address)
+        answer = Welcome(self._version, self._max_frame_bytes, self._service.backend.address)
         self.wire.send(frame(Status.DONE, 0, answer.encode()))
 
     def refuse(self, kind: Kind, message: str, request_id: int = 0) -> None:

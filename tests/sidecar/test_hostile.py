@@ -100,17 +100,6 @@ def test_a_token_that_is_too_long_is_not_even_read(sidecar: Sidecar, raw: OpenRa
     assert connection.ends()
 
 
-def test_version_zero_is_refused_and_a_newer_one_is_answered_with_ours(
-    sidecar: Sidecar, raw: OpenRaw
-) -> None:
-    old, new = raw(sidecar, hello=None), raw(sidecar, hello=None)
-    old.say(MAGIC + struct.pack("<HHH", 0, 0, 0))
-    assert kind(old.answer()) is Kind.PROTOCOL
-    new.say(MAGIC + struct.pack("<HHH", 9, 0, 0))
-    status, request_id, body = new.answer()
-    assert (status, request_id, struct.unpack_from("<HI", body)) == (0, 0, (1, 1 << 20))
-
-
 def test_a_token_on_a_unix_socket_must_be_empty(sidecar: Sidecar, connect: Connect) -> None:
     with pytest.raises(ConfigError, match="wrong token"):
         connect(sidecar, token="guess").ping()

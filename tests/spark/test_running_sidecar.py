@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import ckpt
 from ckpt.dev import TlsFiles
-from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener
+from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener, frames
 from ckpt.sidecar.frames import HEAD, HELLO, Kind, Status, Welcome, encode_error, frame
 from ckpt.spark.settings import _holds_a_secret
 
@@ -138,6 +138,28 @@ def test_a_sidecar_that_lets_no_request_in_any_more_is_waited_for(
         last.join(30)
         with serve(port=port):
             assert provider.open(1, committed.result(60)).all() == [("a", 1, 1)]
+
+
+def test_a_newer_sidecar_serves_an_executor_of_the_version_before(
+    provider_of: Any, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "PROTOCOL_VERSION", frames.PROTOCOL_VERSION + 1)
+    with serve() as sidecar:
+        settings = settings_of(sidecar.name)
+        store = provider_of(settings=settings).open(0)
+        store.put("a", 1, 1)
+        first = store.commit()
+        assert provider_of(settings=settings).open(1, first).all() == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize("version", [frames.OLDEST_VERSION - 1, frames.PROTOCOL_VERSION + 1])
+def test_an_executor_refuses_a_version_that_it_does_not_know(provider_of: Any, version: int) -> None:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ending(port, b"".join(frame(Status.DONE, 0, Welcome(version, 1 << 20, "log:///elsewhere").encode())))
+    said = said_by(provider_of(settings=settings_of(f"127.0.0.1:{port}")))
+    assert f"speaks version {version} of the protocol" in said
 
 
 def test_tls_with_whom_the_ca_vouches_for(

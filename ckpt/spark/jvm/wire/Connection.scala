@@ -97,7 +97,7 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
       part = _ => throw new NotASidecarError(s"$endpoint greets in parts, as no sidecar does"),
       last = { body =>
         val version = body.getShort
-        if (version != ProtocolVersion) {
+        if (version < OldestVersion || version > ProtocolVersion) {
           throw new NotASidecarError(s"the sidecar at $endpoint speaks version $version of the protocol, and this " +
             s"provider version $ProtocolVersion; install the same version of ckpt on both sides")
         }
@@ -175,7 +175,9 @@ final class Connection(endpoint: Endpoint, lifeline: Boolean, limitMs: Long) ext
 
 object Connection {
   private val Magic = "CKPT".getBytes(UTF_8)
+  // The newest version that this side says, and the oldest that a sidecar may answer: as in ckpt/sidecar/frames.py.
   private val ProtocolVersion: Short = 1
+  private val OldestVersion: Short = 1
   private val FrameHeaderBytes = 9
   private val MaxFrameBytes = 1L << 30
   private val LongestGreetingBytes = 128L << 10
