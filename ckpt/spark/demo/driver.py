@@ -13,7 +13,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -126,10 +125,13 @@ def _start(spark: SparkSession, job: Job, name: str, say: Say) -> StreamingQuery
 
     def put_out(rows: DataFrame, batch: int) -> None:
         held = name == CKPT and batch == job.hold_in
+        all_committed = threading.Event()
         if held:
-            threading.Thread(target=_await_halfway, args=(spark, job.partitions, say), daemon=True).start()
+            watch = (spark, job.partitions, all_committed, say)
+            threading.Thread(target=_say_halfway, args=watch, daemon=True).start()
         counted = {row["value"]: row["count"] for row in rows.collect()}
         if held:
+            all_committed.set()
             _hold()
         hidden = os.path.join(outputs, f".{batch}")
         with open(hidden, "wb") as file:
@@ -141,17 +143,17 @@ def _start(spark: SparkSession, job: Job, name: str, say: Say) -> StreamingQuery
     return writer.option("checkpointLocation", os.path.join(job.folder, "checkpoint", name)).start()
 
 
-def _await_halfway(spark: SparkSession, partitions: int, say: Say) -> None:
-    """Say it as soon as a third of the partitions have committed."""
+def _say_halfway(spark: SparkSession, partitions: int, all_committed: threading.Event, say: Say) -> None:
+    """Say it as soon as a third of the partitions have committed; all, if they were too quick to be seen."""
     tracker = spark.sparkContext.statusTracker()
-    while True:
+    while not all_committed.wait(_LOOK_AGAIN_S):
         for number in tracker.getActiveStageIds():
             stage = tracker.getStageInfo(number)
             # The stage of the state is the one with a task for each partition.
             if stage and stage.numTasks == partitions and stage.numCompletedTasks * 3 >= partitions:
                 say(Halfway(stage.numCompletedTasks))
                 return
-        time.sleep(_LOOK_AGAIN_S)
+    say(Halfway(partitions))
 
 
 def _hold() -> None:
