@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ckpt.spark
+from ckpt.dev.s3 import ACCESS_KEY, SECRET_KEY
 from tests.spark.small import ENVIRONMENT, SETTINGS
 from tests.spark.streams import Stream
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 SHUFFLE_PARTITIONS = 3
 STATE_STORE = "spark.sql.streaming.stateStore"
 TOKEN = "a token of the tests"
+S3_CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+"""In the environment of the session's JVM and of its sidecars, because no setting of Spark holds a secret."""
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +47,10 @@ def spark(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
             patch.setenv(name, value)
         patch.setenv("CKPT_TEST_TOKEN", TOKEN)
         patch.setenv("CKPT_TEST_OTHER_TOKEN", "another one")
-        session = ckpt.spark.configure(builder, address).getOrCreate()
+        with pytest.MonkeyPatch.context() as of_the_jvm:
+            for name, value in S3_CREDENTIALS.items():
+                of_the_jvm.setenv(name, value)
+            session = ckpt.spark.configure(builder, address).getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()

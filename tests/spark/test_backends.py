@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -17,6 +18,7 @@ from pyspark.sql import functions as fn
 
 from ckpt.contract.opening import open_to_read
 from tests.effort import effort, sample
+from tests.spark.conftest import S3_CREDENTIALS
 
 ADDRESS = "spark.sql.streaming.stateStore.ckpt.address"
 KINDS = (("log", "file"), ("fsspec+file", "s3"), ("redis", "hbase", "cassandra"))
@@ -24,7 +26,12 @@ KINDS = (("log", "file"), ("fsspec+file", "s3"), ("redis", "hbase", "cassandra")
 
 
 @pytest.fixture(params=[name for kind in KINDS for name in sample(kind, 1, kind)])
-def store(request: pytest.FixtureRequest, tmp_path: Path, dev_server: Callable[[str], str]) -> str:
+def store(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    dev_server: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
     """The address of an empty store of each kind."""
     kind, fresh = request.param, uuid.uuid4().hex[:12]
     if kind in ("hbase", "cassandra"):
@@ -34,7 +41,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, dev_server: Callable[[
         return f"{dev_server('redis')}?prefix={fresh}"
     if kind == "s3":
         base, _, options = dev_server("s3").partition("?")
-        return f"{base}/{fresh}?{options}"
+        for name, value in S3_CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        return f"{base}/{fresh}?fs.endpoint_url={dict(parse_qsl(options))['fs.endpoint_url']}"
     return f"{kind}://{tmp_path}/store"
 
 
