@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ckpt.sidecar import frames, requests
 from ckpt.sidecar.frames import Operation, ProtocolError
 from ckpt.sidecar.requests import decode_request
 from ckpt.types import Block, CommitId
+from tests.golden import golden_bytes
 
 TEXT = st.text(max_size=40)
 ID = st.none() | st.text(min_size=1, max_size=40)
@@ -169,21 +171,63 @@ def test_what_does_not_fit_is_refused_by_the_encoder() -> None:
         requests.LoadRequest("store", None, None, 1 << 32).encode()
 
 
-def test_the_bytes_are_those_of_the_specification() -> None:
-    """Golden bytes: the Scala client was written against the same page."""
-    commit = requests.CommitRequest("ns", 7, "b", "c", Block.of([(b"k1", b"v"), (b"k", b"")]), [b"old"])
-    assert bytes(joined(frames.frame(commit.operation, 5, commit.encode()))) == bytes.fromhex(
-        "3e000000 02 0500000000000000"  # length, COMMIT, id
-        "0200 6e73 0700000000000000 0100 62 0100 63"  # namespace, version, base, commit id
-        "02000000 02000000 01000000 01000000 00000000 6b316b 76"  # row block
-        "01000000 03000000 6f6c64"  # key block
-    )
-    assert frames.encode_hello("tk", lifeline=True) == b"CKPT" + bytes.fromhex("0100 0100 0200") + b"tk"
-    welcome = frames.Welcome(1, 1 << 30, "log:///x")
-    assert bytes(joined(welcome.encode())) == bytes.fromhex("0100 00000040 0800") + b"log:///x"
-    assert frames.Welcome.decode(joined(welcome.encode())) == welcome
-    load = requests.LoadRequest("ns", None, None, 1 << 20)
-    assert bytes(joined(load.encode())) == bytes.fromhex("0200 6e73 ffffffffffffffff 0000 00001000")
+GOLDEN = golden_bytes(Path(__file__).parent / "golden" / "protocol.hex")
+"""The Scala client is held to the same bytes, by `tests/spark/test_golden_frames.py`."""
+LONG = b"v" * 30
+ASKED: dict[str, Any] = {
+    "commit": requests.CommitRequest(
+        "ns", 7, "b", "c", Block.of([(b"\0\0k1", b"v"), (b"\0\0k", b"")]), [b"\0\0old"]
+    ),
+    "get": requests.GetRequest("ns", 7, "c", [b"\0\0k1", b"\0\0no"]),
+    "load": requests.LoadRequest("ns", 7, None, 256 << 10),
+    "history": requests.HistoryRequest("ns"),
+    "truncate": requests.TruncateRequest("ns", 6),
+    "again": requests.TruncateRequest("ns", 6),
+    "stage": requests.StageRequest(Block.of([(b"\0\0k1", LONG)]), []),
+    "rest": requests.CommitRequest("ns", 8, "c", "d", Block.of([(b"\0\0k2", LONG)]), []),
+}
+ROWS = [(b"\0\0k1", b"v"), (b"\0\0k", b"")]
+HISTORY = [Commit(CommitId("b"), 6, None, 1), Commit(CommitId("c"), 7, CommitId("b"), 2)]
+TOLD: dict[str, list[tuple[frames.Status, int, list[frames.Buffer]]]] = {
+    "welcome": [(frames.Status.DONE, 0, frames.Welcome(1, 100, "log:///x").encode())],
+    "committed": [(frames.Status.DONE, 1, frames.encode_committed("c", 3))],
+    "got": [
+        (frames.Status.PART, 2, frames.row_block(Block.of(ROWS[:1]))),
+        (frames.Status.DONE, 2, frames.encode_rows_in_all(1)),
+    ],
+    "loaded": [
+        (frames.Status.PART, 3, frames.row_block(Block.of(ROWS))),
+        (frames.Status.DONE, 3, frames.encode_rows_in_all(2)),
+    ],
+    "histories": [(frames.Status.DONE, 4, frames.encode_history(HISTORY, "c"))],
+    "truncated": [(frames.Status.DONE, 5, [])],
+    "refused": [(frames.Status.ERROR, 6, frames.encode_error(frames.Kind.VERSION_NOT_FOUND, "gone"))],
+    "staged": [(frames.Status.DONE, 7, [])],
+    "completed": [(frames.Status.DONE, 8, frames.encode_committed("d", 1))],
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_requests_are_the_golden_bytes(name: str) -> None:
+    request, golden = ASKED[name], GOLDEN[name]
+    length, operation, request_id = frames.HEAD.unpack_from(golden)
+    assert (length, operation) == (len(golden) - 4, request.operation)
+    assert bytes(joined(frames.frame(operation, request_id, request.encode()))) == golden
+    decoded = decode_request(operation, memoryview(golden)[frames.HEAD.size :])
+    assert bytes(joined(decoded.encode())) == golden[frames.HEAD.size :]
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_answers_are_the_golden_bytes(name: str) -> None:
+    assert b"".join(bytes(joined(frames.frame(*each))) for each in TOLD[name]) == GOLDEN[name]
+
+
+def test_hellos_are_the_golden_bytes() -> None:
+    assert frames.encode_hello("tk") == GOLDEN["hello"]
+    assert frames.encode_hello("tk", lifeline=True) == GOLDEN["lifeline"]
+    welcome = memoryview(GOLDEN["welcome"])[frames.HEAD.size :]
+    assert frames.Welcome.decode(welcome) == frames.Welcome(1, 100, "log:///x")
+    assert {"hello", "lifeline", *ASKED, *TOLD} == GOLDEN.keys()
 
 
 def test_lengths_are_little_endian_whatever_the_machine_is() -> None:
