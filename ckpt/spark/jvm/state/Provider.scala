@@ -200,8 +200,8 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   /**
    * The state that this batch begins with, made of the state as committed. Today both are the same; migration goes here.
    *
-   * Rows that are put or removed here are part of the batch's transaction: its commit makes them durable, and its abort
-   * undoes them. A retry begins with the same committed state, so it comes to the same result.
+   * Rows are put and removed in the same map. They are part of the batch's transaction: its commit makes them durable,
+   * and its abort undoes them. A retry begins with the same committed state, so it comes to the same result.
    */
   private def begin(committed: CommittedState): StateMap = committed.rows
 
