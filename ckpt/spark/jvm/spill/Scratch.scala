@@ -36,7 +36,7 @@ final class Scratch private (folder: ScratchFolder, bufferBytes: Long) {
   def isLost: Boolean = retired
 
   /** A part of it for one store. */
-  def space(): Space = new Space(this, spaces.incrementAndGet())
+  def space(): ScratchSpace = new ScratchSpace(this, spaces.incrementAndGet())
 
   private[spill] def get(key: Array[Byte]): Array[Byte] = using("read")(db.get(key))
 
@@ -48,7 +48,11 @@ final class Scratch private (folder: ScratchFolder, bufferBytes: Long) {
   }
 
   /** Rows from `from` (inclusive) to `until` (exclusive): at most so many, and about so many bytes. */
-  private[spill] def read(from: Array[Byte], until: Array[Byte], most: Int, mostBytes: Int): Rows = using("read") {
+  private[spill] def read(
+      from: Array[Byte],
+      until: Array[Byte],
+      most: Int,
+      mostBytes: Int): ScratchRows = using("read") {
     val bound = new Slice(until)
     val options = new ReadOptions().setIterateUpperBound(bound)
     val rows = db.newIterator(options)
@@ -63,7 +67,7 @@ final class Scratch private (folder: ScratchFolder, bufferBytes: Long) {
         rows.next()
       }
       rows.status()
-      new Rows(keys.toArray, values.toArray, if (rows.isValid) rows.key else null)
+      new ScratchRows(keys.toArray, values.toArray, if (rows.isValid) rows.key else null)
     } finally {
       rows.close()
       options.close()
@@ -156,13 +160,13 @@ object Scratch {
 }
 
 /** Rows in the order of their keys; `next` is the key of the first that is not among them. */
-final class Rows(val keys: Array[Array[Byte]], val values: Array[Array[Byte]], val next: Array[Byte]) {
+final class ScratchRows(val keys: Array[Array[Byte]], val values: Array[Array[Byte]], val next: Array[Byte]) {
   def count: Int = keys.length
 }
 
 /** What one store has in the scratch database. A key there: number of the space (`u32`), family (`u16`), key. */
-final class Space(scratch: Scratch, number: Int) extends Disk {
-  import Space._
+final class ScratchSpace(scratch: Scratch, number: Int) extends Disk {
+  import ScratchSpace._
 
   override def isLost: Boolean = scratch.isLost
 
@@ -171,13 +175,14 @@ final class Space(scratch: Scratch, number: Int) extends Disk {
   def get(family: Int, key: Array[Byte]): Array[Byte] = scratch.get(keyOf(family, key))
 
   /** Rows of a family from `from` on, before `until` (null: to its end). */
-  def read(family: Int, from: Array[Byte], until: Array[Byte], most: Int): Rows = {
+  def read(family: Int, from: Array[Byte], until: Array[Byte], most: Int): ScratchRows = {
     val end = if (until == null) OrderedKeys.boundOf(keyOf(family, Array.emptyByteArray)) else keyOf(family, until)
     val rows = scratch.read(keyOf(family, from), end, most, PieceBytes)
-    new Rows(rows.keys.map(_.drop(PrefixBytes)), rows.values, if (rows.next == null) null else rows.next.drop(PrefixBytes))
+    val next = if (rows.next == null) null else rows.next.drop(PrefixBytes)
+    new ScratchRows(rows.keys.map(_.drop(PrefixBytes)), rows.values, next)
   }
 
-  def writer(family: Int): SpaceWriter = new SpaceWriter(scratch, keyOf(family, _))
+  def writer(family: Int): ScratchWriter = new ScratchWriter(scratch, keyOf(family, _))
 
   override def drop(): Unit = if (!isLost) {
     try scratch.delete(prefixOf(number), prefixOf(number + 1))
@@ -188,7 +193,7 @@ final class Space(scratch: Scratch, number: Int) extends Disk {
     ByteBuffer.allocate(PrefixBytes + key.length).putInt(number).putShort(family.toShort).put(key).array
 }
 
-object Space {
+object ScratchSpace {
   private val PrefixBytes = 6
   private val PieceBytes = 1 << 20
 
@@ -196,7 +201,7 @@ object Space {
 }
 
 /** Writes in batches; what was not flushed may not be there yet. */
-final class SpaceWriter(scratch: Scratch, keyOf: Array[Byte] => Array[Byte]) {
+final class ScratchWriter(scratch: Scratch, keyOf: Array[Byte] => Array[Byte]) {
   private var batch: WriteBatch = _ // native memory, so only while something is to be written
 
   def put(key: Array[Byte], value: Array[Byte]): Unit = add(_.put(keyOf(key), value))
@@ -214,10 +219,10 @@ final class SpaceWriter(scratch: Scratch, keyOf: Array[Byte] => Array[Byte]) {
   private def add(change: WriteBatch => Unit): Unit = {
     if (batch == null) batch = new WriteBatch
     change(batch)
-    if (batch.getDataSize >= SpaceWriter.BatchBytes) flush()
+    if (batch.getDataSize >= ScratchWriter.BatchBytes) flush()
   }
 }
 
-object SpaceWriter {
+object ScratchWriter {
   private val BatchBytes = 1 << 20
 }

@@ -13,7 +13,7 @@ import ckpt.spark.state.{Entry, HashIndex, OrderedKeys}
  *
  * Nothing is written on disk while a transaction is open, so an iterator may read it piece by piece and sees one state.
  */
-final class SpilledIndex(space: Space, family: Int) extends OrderedKeys {
+final class SpilledIndex(space: ScratchSpace, family: Int) extends OrderedKeys {
   import SpilledIndex._
 
   private val held = new ConcurrentSkipListMap[Array[Byte], Entry](Arrays.compareUnsigned(_: Array[Byte], _))

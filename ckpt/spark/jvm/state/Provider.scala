@@ -10,7 +10,7 @@ import scala.util.control.NonFatal
 import ckpt.spark.reading.Replay
 import ckpt.spark.spill.{Budget, Scratch, ScratchFolder, StoreMemory, SpillError}
 import ckpt.spark.state._
-import ckpt.spark.wire.{CommitInfo, History, Requests, Settings, Sidecar, SidecarError}
+import ckpt.spark.wire.{CommitInfo, CountedRequests, History, Settings, Sidecar, SidecarError}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkException, TaskContext}
@@ -40,7 +40,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   private var origin: StoreOrigin = _
   private var provenance: Array[Byte] = _
   private var sidecar: Sidecar = _
-  private var requests: Requests = _
+  private var requests: CountedRequests = _
 
   private val encodings = new ConcurrentHashMap[String, Encoding]
   private val state = new StateMap
@@ -52,7 +52,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   private var tipWhenOpened: Option[CommitInfo] = None // with format 1 only
   private var memoryBytes: Long = _
   private var lazyRecovery = false
-  private var source: Source = _
+  private var reader: CommitReader = _
   private val memory = new StoreMemory(() => spillIfIdle())
 
   override def init(
@@ -78,8 +78,8 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
     sidecar = Sidecar.of(Settings.sidecar(storeConfs))
     memoryBytes = Settings.memoryBytes(storeConfs)
     lazyRecovery = Settings.lazyRecovery(storeConfs)
-    requests = new Requests(sidecar)
-    source = new Source(requests, origin.namespace, () => makeRoom(spill()))
+    requests = new CountedRequests(sidecar)
+    reader = new CommitReader(requests, origin.namespace, () => makeRoom(spill()))
     removedStaleScratch
     register(StateMap.Default, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, internal = false)
   }
@@ -246,8 +246,8 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   private def load(wanted: CommitRef): Unit = {
     try {
       val byId = conf.enableStateStoreCheckpointIds && wanted.commitId.isDefined
-      val begun = lazyRecovery && byId && state.begin(wanted, source, encodings.keySet.asScala)
-      if (!begun) source.load(wanted, state)
+      val begun = lazyRecovery && byId && state.begin(wanted, reader, encodings.keySet.asScala)
+      if (!begun) reader.load(wanted, state)
     } catch {
       case e: Throwable =>
         state.clear()
@@ -260,7 +260,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
 
   override protected def read(commit: CommitRef): StateMap = {
     val state = new StateMap
-    if (commit.version > 0) new Source(requests, origin.namespace, () => ()).load(commit, state)
+    if (commit.version > 0) new CommitReader(requests, origin.namespace, () => ()).load(commit, state)
     state
   }
 
@@ -359,7 +359,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
     finally leave()
   }
 
-  override private[spark] def takeFetched(): Long = source.takeFetched()
+  override private[spark] def takeFetched(): Long = reader.takeFetched()
 
   private def report(): Unit = memory.report(state.memoryBytes, state.spillableBytes)
 

@@ -8,7 +8,7 @@ package ckpt.spark.state
  * The backend has these rows as of the commit that the state is at, so commits and undoing them need none of them. Two
  * threads may ask at once: whatever adds to a family that is not complete happens under the lock of this object.
  */
-final class RemoteRows(state: StateMap, source: Source, keys: Long) {
+final class RemoteRows(state: StateMap, reader: CommitReader, keys: Long) {
   import RemoteRows._
 
   private val mostFetches = math.max(LeastFetches, keys / KeysLoadedInAFetch)
@@ -20,14 +20,14 @@ final class RemoteRows(state: StateMap, source: Source, keys: Long) {
       if (fetches >= mostFetches) load()
       else {
         fetches += 1
-        family.remember(key.clone, source.fetch(state.position, StateMap.storedKey(family.id, key)))
+        family.remember(key.clone, reader.fetch(state.position, StateMap.storedKey(family.id, key)))
       }
     }
   }
 
   /** On return nothing is in the backend only. */
   def load(): Unit = synchronized {
-    if (state.isPartial) source.load(state.position, state)
+    if (state.isPartial) reader.load(state.position, state)
   }
 }
 

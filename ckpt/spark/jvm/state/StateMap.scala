@@ -176,15 +176,15 @@ final class StateMap {
    * Stands at a commit whose rows stay in the backend until they are asked for; `families` are asked for soon. False if
    * the commit does not say how many rows there are.
    */
-  def begin(as: CommitRef, source: Source, families: Iterable[String]): Boolean = {
+  def begin(as: CommitRef, reader: CommitReader, families: Iterable[String]): Boolean = {
     clear()
     val wanted = Seq(Catalogue.LiveKeys, Catalogue.Provenance) ++ families.map(_.getBytes(UTF_8))
-    val rows = source.get(as, wanted.map(storedKey(Catalogue.Id, _)))
+    val rows = reader.get(as, wanted.map(storedKey(Catalogue.Id, _)))
     if (rows.head == null) false
     else {
       val keys = Catalogue.readLiveKeys(rows.head)
       at = as
-      remote = new RemoteRows(this, source, keys.map(_._2).sum)
+      remote = new RemoteRows(this, reader, keys.map(_._2).sum)
       keys.foreach { case (id, count) => familyOf(id).begin(count, remote) }
       catalogue.begin(0, remote)
       wanted.zip(rows).foreach { case (key, row) => catalogue.remember(key, row) }

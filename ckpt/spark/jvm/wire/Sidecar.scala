@@ -219,8 +219,8 @@ final class Sidecar(settings: SidecarSettings) {
 /** A request was not answered in time; the message says whether the sidecar or its backend was silent. */
 final class SidecarHangsError(message: String, cause: Throwable) extends IOException(message, cause)
 
-/** The requests of one store, which are counted: those that were repeated, too. */
-final class Requests(sidecar: Sidecar) {
+/** Makes the requests of one store and counts them, repeated ones too. */
+final class CountedRequests(sidecar: Sidecar) {
   private val count = new LongAdder
 
   def call[A](request: Client => A): A = sidecar.call { client =>

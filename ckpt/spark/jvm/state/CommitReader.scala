@@ -6,10 +6,10 @@ import java.util.concurrent.atomic.LongAdder
 
 import scala.collection.mutable
 
-import ckpt.spark.wire.Requests
+import ckpt.spark.wire.CountedRequests
 
-/** The rows of one store's commits as the backend has them; `afterBlock` runs now and then while they are handed over. */
-final class Source(requests: Requests, namespace: String, afterBlock: () => Unit) {
+/** Reads the rows of one store's commits from the backend; `afterBlock` runs after each block of them. */
+final class CommitReader(requests: CountedRequests, namespace: String, afterBlock: () => Unit) {
   private val fetched = new LongAdder
 
   /** How many keys were fetched one by one since the last call. */
