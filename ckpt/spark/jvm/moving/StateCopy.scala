@@ -9,7 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 
-/** What a reader has seen of a store, in no order: two readers of the same rows have seen the same. */
+/** How many rows a store has, and a sum over them: the same rows in any order have the same fingerprint. */
 final case class RowsFingerprint(rows: Long, sum: Long)
 
 /**

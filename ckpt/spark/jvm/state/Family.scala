@@ -44,8 +44,11 @@ object Changes {
 }
 
 /**
- * The keys of one column family, changed in place; what the open transaction changed can be undone exactly. They are in
- * memory, on disk, or still in the backend, which makes no difference but in time.
+ * The keys of one column family, changed in place; what the open transaction changed can be undone exactly.
+ *
+ * Keys are in one of three places, each with one owner: in memory (`HashIndex`, or `OrderedIndex` if they are scanned in
+ * order), on disk (another index of a `Disk`), or still in the backend only (`RemoteKeys`). All rows of the backend come
+ * by one protocol: `loading`, then `load` for each row, then `loaded`.
  */
 final class Family(val id: Int) {
   @volatile private var index: Index = new HashIndex // all keys, or those that were asked for
@@ -193,8 +196,8 @@ final class Family(val id: Int) {
   def undo(done: Changes): Unit = {
     val undone = new mutable.ArrayBuffer[Entry](done.entries.length)
     for (i <- done.entries.indices) {
-      // What is not here needs no undoing: the backend has it as it was.
       val key = done.entries(i).key
+      // The backend is not asked: the value before the transaction is known.
       val found = index.find(key)
       val entry = if (found == null) index.insert(key, null) else found
       change(entry, done.before(i))

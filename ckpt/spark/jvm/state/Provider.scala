@@ -175,7 +175,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
 
   /** On return the stores of this executor hold no more memory than is allowed, as far as the others are not in use. */
   private def fitIntoMemory(): Unit = {
-    // Twice what it takes: a store that comes back only to go again costs more than one that stays on disk.
+    // Only into twice the room: bringing back a store that is soon spilled again costs more than leaving it on disk.
     if (state.spilledBytes > 0 && state.spilledBytes < (memoryBytes - Budget.heldBytes) / 2) state.bringBack()
     makeRoom(if (!state.isPartial) spill())
   }
