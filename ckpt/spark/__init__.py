@@ -3,7 +3,7 @@
 `configure` prepares a session; `provider_jar` finds or builds the provider that Spark loads. The provider
 itself is Scala, in `jvm`, and talks to the sidecar of its host (`ckpt.sidecar`). `read_state` shows the state
 of a query as a table; `CkptDataSource` is the data source behind it. `Move` takes a query's state over from
-Spark's own providers, and gives it back.
+Spark's own providers, and gives it back. `Rebalance` has the keys of queries placed by routing tables.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckpt.spark.jar import provider_jar
 from ckpt.spark.moving import Keeper, Move
+from ckpt.spark.rebalancing import Rebalance
 from ckpt.spark.settings import Reach, RunningSidecar, configure, session_settings
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ __all__ = [
     "Keeper",
     "Move",
     "Reach",
+    "Rebalance",
     "RunningSidecar",
     "configure",
     "provider_jar",

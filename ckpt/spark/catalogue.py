@@ -9,6 +9,8 @@ family id (u16, 65535) +
   name of a family, UTF-8   JSON: format, id, internal, multiple, encoding, keySchema, valueSchema, keyEncoder
   00                        JSON: format, spark, checkpoint, query: where the store was last written from
   01                        live keys: number of families (u16), for each of them id (u16) and keys (u64)
+  02                        the routing table that placed the keys, as ckpt.rebalance.RoutingTable has its
+                            bytes; not there where Spark's hash placed them
 ```
 
 Numbers are big endian. A namespace is `spark/<query id>/<operator>/<partition>/<store>`.
@@ -24,6 +26,7 @@ from typing import Any
 
 from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError, CorruptRecordError, SerializationError
+from ckpt.rebalance import RoutingTable
 
 CATALOGUE_ID = 0xFFFF
 FAMILY_ID = struct.Struct(">H")
@@ -32,6 +35,8 @@ _FORMAT = 1
 _PREFIX = FAMILY_ID.pack(CATALOGUE_ID)
 _ORIGIN = _PREFIX + b"\x00"
 _LIVE_KEYS = _PREFIX + b"\x01"
+_LAYOUT = _PREFIX + b"\x02"
+_NO_FAMILIES = frozenset({_ORIGIN, _LIVE_KEYS, _LAYOUT})
 _LIVE = struct.Struct(">HQ")
 
 
@@ -127,7 +132,7 @@ def read_families(backend: Backend, place: StoreVersion) -> dict[str, Family]:
         if found is not None:
             return {DEFAULT_FAMILY: _family(place, DEFAULT_FAMILY, found)}
     rows = backend.scan(place.namespace, prefix=_PREFIX, version=place.version, commit_id=place.commit_id)
-    names = {key[len(_PREFIX) :]: value for key, value in rows if key not in (_ORIGIN, _LIVE_KEYS)}
+    names = {key[len(_PREFIX) :]: value for key, value in rows if key not in _NO_FAMILIES}
     return {name.decode(): _family(place, name.decode(), value) for name, value in sorted(names.items())}
 
 
@@ -151,6 +156,12 @@ def read_live_keys(backend: Backend, place: StoreVersion) -> dict[int, int] | No
     if len(found) != FAMILY_ID.size + count * _LIVE.size:
         raise _damaged(place)
     return dict(_LIVE.iter_unpack(found[FAMILY_ID.size :]))
+
+
+def read_layout(backend: Backend, place: StoreVersion) -> RoutingTable | None:
+    """The table that placed the keys of the store's operator; None if Spark's hash did."""
+    found = _get(backend, place, _LAYOUT)
+    return None if found is None else RoutingTable.from_bytes(found)
 
 
 def _get(backend: Backend, place: StoreVersion, key: bytes) -> bytes | None:

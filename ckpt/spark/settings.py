@@ -21,6 +21,7 @@ from ckpt.errors import ConfigError
 from ckpt.spark.check import check_address, check_sidecar
 from ckpt.spark.existing_settings import existing_settings, extended, running_jvm, take_into_running_jvm
 from ckpt.spark.jar import LEAST_JAVA, provider_jar
+from ckpt.spark.rebalancing.options import Mode, Rebalance
 
 PROVIDER_CLASS = "ckpt.spark.CkptStateStoreProvider"
 EXTENSIONS_CLASS = "ckpt.spark.CkptExtensions"
@@ -44,6 +45,7 @@ _KNOWN = {
     "metrics": (_HOST_AND_PORT, "HOST:PORT with a port up to 65535"),
     "memory": (re.compile(r"off|\d+(?i:[kmgtp]?b|[kmgtp])?"), "an amount such as 512m, or off"),
     "recovery": (re.compile("eager|lazy"), "eager or lazy"),
+    "rebalance.mode": (re.compile("|".join(Mode)), " or ".join(Mode)),
 }
 """The settings of the provider, as Settings.scala reads them, and what it understands."""
 _ADDRESS_VARIABLE = "CKPT_SPARK_ADDRESS"
@@ -108,14 +110,16 @@ def configure(
     python: str | os.PathLike[str] | None = None,
     reach: Reach | str = Reach.AUTO,
     sidecar: RunningSidecar | None = None,
+    rebalance: Rebalance | None = None,
     check: bool | None = None,
 ) -> BuilderT:
     """Make the sessions of this builder keep the state of streaming queries in the backend at `address`.
 
     Call it after `master`, and before the session exists. `python` is the Python that has ckpt installed on
     every executor: this one if Spark runs on this machine, `python3` otherwise. With a `sidecar` that serves
-    the address, executors start none and need not reach the address themselves. `check` says whether to try
-    address or sidecar from here first, as an executor would; that is done if Spark runs on this machine.
+    the address, executors start none and need not reach the address themselves. `rebalance` says who places
+    the keys of queries; None: Spark's hash. `check` says whether to try address or sidecar from here first,
+    as an executor would; that is done if Spark runs on this machine.
 
     Examples
     --------
@@ -141,7 +145,9 @@ def configure(
             )
         os.environ[_ADDRESS_VARIABLE] = address
         address = f"env:{_ADDRESS_VARIABLE}"
-    settings = session_settings(address, master=master, python=python, reach=reach, sidecar=sidecar)
+    settings = session_settings(
+        address, master=master, python=python, reach=reach, sidecar=sidecar, rebalance=rebalance
+    )
     take_into_running_jvm(settings["spark.jars"], PROVIDER_CLASS)
     settings = extended(settings, existing)
     if _is_local(master) if check is None else check:
@@ -161,6 +167,7 @@ def session_settings(
     python: str | os.PathLike[str] | None = None,
     reach: Reach | str = Reach.AUTO,
     sidecar: RunningSidecar | None = None,
+    rebalance: Rebalance | None = None,
 ) -> dict[str, str]:
     """The settings of a session whose state is kept at `address`; ConfigError if executors cannot reach it.
 
@@ -187,6 +194,7 @@ def session_settings(
             python or (sys.executable if local or where is Reach.HOST else "python3")
         ),
         **({} if sidecar is None else sidecar.settings()),
+        **({} if rebalance is None else rebalance.settings()),
     }
 
 

@@ -1,15 +1,18 @@
 """A driver to be killed: queries of several stateful operators, side by side, until all rows are processed.
 
-`python -m tests.spark.every_operator FOLDER ADDRESS BATCH OPERATOR…` reads FOLDER/rows and FOLDER/right and
-writes what each batch puts out to FOLDER/out/OPERATOR/BATCH, again and whole if the batch is run again. It
-says on standard output which batch of which operator it begins and has ended.
+`python -m tests.spark.every_operator FOLDER ADDRESS BATCH PLACED OPERATOR…` reads FOLDER/rows and
+FOLDER/right and writes what each batch puts out to FOLDER/out/OPERATOR/BATCH, again and whole if the batch is
+run again. It says on standard output which batch of which operator it begins and has ended.
 
 Number BATCH the queries begin together, and when they have ended it they wait to be killed. With `end` for
 BATCH they come to their end; then FOLDER/expected/OPERATOR gets what a batch makes of all rows.
+
+PLACED is how keys are: by `hash`, as Spark does, or by `tables`, which change with every batch.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import sys
@@ -22,8 +25,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import ckpt.spark
+from ckpt.rebalance import RoutingTable
+from ckpt.spark.rebalancing import open_tables
 from tests.spark.operators import OPERATORS, SCHEMA, Operator
 from tests.spark.small import SETTINGS
+
+PARTITIONS = 2
+MOST_GROUPS = 2
+"""How many stateful operators a query has at most."""
 
 
 class Killed:
@@ -41,11 +50,14 @@ class Killed:
             threading.Event().wait()
 
 
-def main(folder: str, address: str, batch: str, *names: str) -> None:
+def main(folder: str, address: str, batch: str, placed: str, *names: str) -> None:
     builder = (
         SparkSession.builder.master("local[2]")
         .config(map=dict(SETTINGS))
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", str(PARTITIONS))
+        .config(
+            "spark.sql.streaming.stateStore.ckpt.rebalance.mode", "apply" if placed == "tables" else "off"
+        )
         # Spark refuses a checkpoint whose first offsets it was killed in the middle of writing.
         .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
     )
@@ -54,7 +66,7 @@ def main(folder: str, address: str, batch: str, *names: str) -> None:
     operators = [OPERATORS[name] for name in names]
     killed = None if batch == "end" else Killed(int(batch), len(operators))
     with ThreadPoolExecutor(len(operators)) as pool:
-        for done in [pool.submit(run, spark, folder, operator, killed) for operator in operators]:
+        for done in [pool.submit(run, spark, folder, address, operator, killed) for operator in operators]:
             done.result()
     os.makedirs(f"{folder}/expected", exist_ok=True)
     for operator in operators:
@@ -63,7 +75,7 @@ def main(folder: str, address: str, batch: str, *names: str) -> None:
     spark.stop()
 
 
-def run(spark: SparkSession, folder: str, operator: Operator, killed: Killed | None) -> None:
+def run(spark: SparkSession, folder: str, address: str, operator: Operator, killed: Killed | None) -> None:
     if operator.by_clock:
         spark = spark.newSession()
         spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
@@ -77,6 +89,7 @@ def run(spark: SparkSession, folder: str, operator: Operator, killed: Killed | N
         if killed:
             killed.begins(number)
         write(f"{folder}/out/{operator.name}/{number}", batch.collect())
+        change_tables(address, f"{folder}/checkpoints/{operator.name}", number)
         print(f"{operator.name} ended {number}", flush=True)
         if killed:
             killed.ended(number)
@@ -95,6 +108,15 @@ def run(spark: SparkSession, folder: str, operator: Operator, killed: Killed | N
             traceback.print_exc()
             os._exit(1)  # the others would wait for this query for ever
         return
+
+
+def change_tables(address: str, checkpoint: str, batch: int) -> None:
+    """After every other batch all keys go to one partition, and then back to where their hashes say."""
+    with open(f"{checkpoint}/metadata") as file:
+        query = json.load(file)["id"]
+    with open_tables(address, query) as tables:
+        for group in range(MOST_GROUPS):
+            tables.write(group, RoutingTable(PARTITIONS - (batch + 1) % 2))
 
 
 def write(path: str, value: Any) -> None:

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 import pyspark
 
 import ckpt
+from ckpt.spark.rebalancing.placement import misplaced
 from tests.effort import PROVING, effort, sample
 from tests.spark.small import ARGUMENTS, ENVIRONMENT, JAVA_OPTIONS
 from tests.spark.streams import add_file
@@ -29,6 +30,8 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 FILES = effort(4, 6)
 KILLS = {1: 1, 3: 1, 4: 2} if PROVING else {1: 1, 2: 2}
 """How many executors are killed in which batch."""
+PLACED = ["hash", "tables"] if PROVING else ["tables"]
+"""By what keys are placed: the tables change with every batch, so executors are killed while state moves."""
 
 
 class Cluster:
@@ -116,7 +119,14 @@ def words_of(file: int) -> list[str]:
 class Job:
     """The driver of one query on the cluster, and its lines."""
 
-    def __init__(self, folder: Path, address: str, cluster: Cluster, *arguments: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        cluster: Cluster,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self._folder = folder
         for name in ("in", "out", "again"):
             (folder / name).mkdir()
@@ -126,7 +136,7 @@ class Job:
         with open(folder / "driver.log", "w") as log:
             self._driver = subprocess.Popen(
                 [sys.executable, str(DRIVER), str(folder), address, *options, *arguments],
-                env={**os.environ, **ENVIRONMENT},
+                env={**os.environ, **ENVIRONMENT, **(environment or {})},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -166,15 +176,19 @@ def wait_for_commit(address: str, version: int) -> None:
 
 @pytest.mark.budget(60)
 @pytest.mark.parametrize("sidecars", sample(["one", "each"], 1, "sidecars"))
-def test_killed_executors(cluster: Cluster, tmp_path: Path, sidecars: str) -> None:
+@pytest.mark.parametrize("placed", PLACED)
+def test_killed_executors(cluster: Cluster, tmp_path: Path, sidecars: str, placed: str) -> None:
     if sidecars == "one":
         address, runtime = f"log://{tmp_path}/state", tmp_path / "run"
         runtime.mkdir(mode=0o700)
-        job = Job(tmp_path, address, cluster, "--conf", f"spark.executorEnv.XDG_RUNTIME_DIR={runtime}")
+        arguments = ["--placed", placed, "--conf", f"spark.executorEnv.XDG_RUNTIME_DIR={runtime}"]
+        # The driver reads tables through the sidecar that has the log open.
+        environment = {"XDG_RUNTIME_DIR": str(runtime)}
+        job = Job(tmp_path, address, cluster, *arguments, environment=environment)
     else:
         # What several processes write to at once; the workers have a runtime folder each, as hosts have.
         address = f"fsspec+file://{tmp_path}/state"
-        job = Job(tmp_path, address, cluster)
+        job = Job(tmp_path, address, cluster, "--placed", placed)
     killed = []
     for line in job.lines():
         word, number = line.split()
@@ -186,10 +200,19 @@ def test_killed_executors(cluster: Cluster, tmp_path: Path, sidecars: str) -> No
             killed += victims
     assert len(killed) >= len(KILLS)
     assert job.newest() == ALL
+    require_places(address)
+
+
+def require_places(address: str) -> None:
+    """Each key is in one partition, and in the right one."""
+    with ckpt.open_backend(address, mode="read") as backend:
+        (query,) = {name.split("/")[1] for name in backend.namespaces() if name.startswith("spark/")}
+        assert list(misplaced(backend, query)) == []
 
 
 @pytest.mark.budget(60)
-def test_tasks_that_run_twice(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("placed", PLACED)
+def test_tasks_that_run_twice(cluster: Cluster, tmp_path: Path, placed: str) -> None:
     """Both attempts commit; the one that Spark has killed is never seen again."""
     speculation = {
         "spark.speculation": "true",
@@ -201,10 +224,11 @@ def test_tasks_that_run_twice(cluster: Cluster, tmp_path: Path) -> None:
     }
     options = [word for pair in speculation.items() for word in ("--conf", "=".join(pair))]
     address = f"fsspec+file://{tmp_path}/state"
-    job = Job(tmp_path, address, cluster, "--speculate", *options)
+    job = Job(tmp_path, address, cluster, "--speculate", "--placed", placed, *options)
     assert [line for line in job.lines() if line.startswith("ended")] == [f"ended {n}" for n in range(FILES)]
     assert job.newest() == ALL
     assert len(list((tmp_path / "again").iterdir())) >= FILES
+    require_places(address)
     with ckpt.open_backend(address, mode="read") as backend:
         twice = [
             name

@@ -1,4 +1,7 @@
-"""Killed with -9 in the middle of their commits, queries of all operators put out what a batch would."""
+"""Killed with -9 in the middle of their commits, queries of all operators put out what a batch would.
+
+Also where their keys are placed by tables that change with every batch: the kill is in a batch that migrates.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'ckpt
 
 from pyspark.sql import Row
 
+from ckpt.contract.opening import open_to_read
+from ckpt.spark.rebalancing.placement import misplaced
 from tests.effort import PROVING, sample
 from tests.spark.operators import FAMILIES, FILES, LAST, OPERATORS, is_right, rows_of
 from tests.spark.small import ENVIRONMENT
@@ -34,7 +39,9 @@ GROUPS = (
 """Operators whose queries run side by side: in the gate one of each family."""
 
 
-def run_driver(folder: Path, operators: list[str], kill: tuple[int, int] | None) -> list[str]:
+def run_driver(
+    folder: Path, operators: list[str], kill: tuple[int, int] | None, placed: str = "hash"
+) -> list[str]:
     """Run the driver and kill it with its JVM, or let it come to its end; what it said."""
     batch = "end" if kill is None else str(kill[0])
     said: list[str] = []
@@ -47,6 +54,7 @@ def run_driver(folder: Path, operators: list[str], kill: tuple[int, int] | None)
                 folder,
                 f"log://{folder}/log",
                 batch,
+                placed,
                 *operators,
             ],
             stdout=subprocess.PIPE,
@@ -87,8 +95,11 @@ def put_out(folder: Path, operator: str) -> list[list[Row]]:
 
 @pytest.mark.budget(90)
 @pytest.mark.timeout(1800)  # drivers with many queries: long on a busy machine
+@pytest.mark.parametrize("placed", ["hash", "tables"] if PROVING else ["tables"])
 @pytest.mark.parametrize("operators", GROUPS, ids=lambda names: f"{len(names)} operators")
-def test_queries_that_are_killed_go_on_where_they_were(tmp_path: Path, operators: list[str]) -> None:
+def test_queries_that_are_killed_go_on_where_they_were(
+    tmp_path: Path, operators: list[str], placed: str
+) -> None:
     rows, right = tmp_path / "rows", tmp_path / "right"
     rows.mkdir()
     right.mkdir()
@@ -96,14 +107,17 @@ def test_queries_that_are_killed_go_on_where_they_were(tmp_path: Path, operators
         add_file(rows, file)
         add_file(right, [row for row in file if is_right(row)])
 
-    said = [line for kill in KILLS for line in run_driver(tmp_path, operators, kill)]
+    said = [line for kill in KILLS for line in run_driver(tmp_path, operators, kill, placed)]
     # A query that is started anew looks at its watermark only when there is data.
     add_file(rows, LAST)
     add_file(right, LAST)
-    said += run_driver(tmp_path, operators, None)
+    said += run_driver(tmp_path, operators, None, placed)
 
     begun = Counter(line for line in said if "begins" in line)
     for batch, _ in KILLS:
         assert all(begun[f"{name} begins {batch}"] > 1 for name in operators)  # killed, and run again
     found = {name: OPERATORS[name].outcome(put_out(tmp_path, name)) for name in operators}
     assert found == {name: read(tmp_path / "expected" / name) for name in operators}
+    with open_to_read(f"log://{tmp_path}/log") as backend:
+        queries = {name.split("/")[1] for name in backend.namespaces() if name.startswith("spark/")}
+        assert [row for query in queries for row in misplaced(backend, query)] == []

@@ -18,7 +18,8 @@ MAY_KNOW = {
     "spill": {"state", "wire"},
     "reading": {"state", "wire"},
     "moving": {"state"},
-    "plan": {"wire"},
+    "plan": {"routing", "wire"},
+    "routing": {"state", "wire"},
 }
 OF_SPARK = {"reading/ChangeIterator.scala"}
 """In a package of Spark's, whose classes are closed to others."""

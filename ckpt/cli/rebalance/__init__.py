@@ -1,4 +1,4 @@
-"""`rebalance`: which keys would move where; nothing here changes a store or a query."""
+"""`rebalance`: which keys would move where, and where the keys of a Spark query are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import click
 
 from ckpt.cli.lazily import ImportsWhenAsked
 
-_COMMANDS = {"plan": "ckpt.cli.rebalance.plan"}
+_PLACING = "ckpt.cli.rebalance.placing"
+_COMMANDS = {
+    "home": _PLACING,
+    "plan": "ckpt.cli.rebalance.plan",
+    "scale": _PLACING,
+    "tables": _PLACING,
+    "verify": _PLACING,
+}
 
 
 @click.group(cls=ImportsWhenAsked, modules=_COMMANDS)

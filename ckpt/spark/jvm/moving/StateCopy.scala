@@ -31,14 +31,25 @@ final class StateCopy(store: MovedStore, partition: Int, hadoopConf: Configurati
             throw new IllegalStateException(s"no schema has its families ${unknown.toSeq.sorted.mkString(", ")}")
           }
           makeFamilies(opened)
+          requireHashed(opened)
           scan(opened, use)
         } finally opened.abort()
       } else {
         val opened = provider.getReadStore(version, id)
-        try scan(opened, use)
-        finally opened.release()
+        try {
+          requireHashed(opened)
+          scan(opened, use)
+        } finally opened.release()
       }
     }
+
+  /** Other providers look for a key where Spark's hash places it. */
+  private def requireHashed(opened: ReadStateStore): Unit = opened match {
+    case ours: CkptStateStore if ours.isRouted => throw new IllegalStateException(
+      "its keys are placed by a routing table, which only ckpt knows; place them by Spark's hash first: " +
+        "ckpt rebalance home ADDRESS QUERY, let the query run one batch, and stop it")
+    case _ =>
+  }
 
   /** Makes what `fill` puts the whole of a version; under this commit id if there is one. The id that it has then. */
   def write(conf: StateStoreConf, root: String, version: Long, id: Option[String])(

@@ -1,10 +1,13 @@
 package ckpt.spark.plan
 
 import ckpt.spark.CkptStateStoreProvider
+import ckpt.spark.routing.RouteState
+import ckpt.spark.wire.Settings
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
 /** Replaces Spark's operators by those that accept this provider, in queries that use it. */
 object AcceptProvider extends Rule[SparkPlan] {
@@ -12,9 +15,12 @@ object AcceptProvider extends Rule[SparkPlan] {
     if (conf.stateStoreProviderClass != classOf[CkptStateStoreProvider].getName) {
       OtherProviderQueries.check(plan, conf)
       plan
-    } else plan.transformUp {
-      case node: TransformWithStateExec => new CkptTransformWithStateExec(node)
-      case node: TransformWithStateInPySparkExec => new CkptTransformWithStateInPySparkExec(node)
+    } else {
+      val accepting = plan.transformUp {
+        case node: TransformWithStateExec => new CkptTransformWithStateExec(node)
+        case node: TransformWithStateInPySparkExec => new CkptTransformWithStateInPySparkExec(node)
+      }
+      if (Settings.routes(StateStoreConf(conf))) RouteState(accepting, conf) else accepting
     }
 }
 

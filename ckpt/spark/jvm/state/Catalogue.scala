@@ -6,7 +6,7 @@ import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{DataType, StructType}
 import org.json4s._
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
@@ -41,15 +41,17 @@ object Catalogue {
   val Id = 0xffff
   val Provenance: Array[Byte] = Array(0)
   val LiveKeys: Array[Byte] = Array(1)
+  val Layout: Array[Byte] = Array(2)
   private val Format = 1
 
   /** Spark trims the names of families, so none consists of a control character. */
-  def isFamily(key: Array[Byte]): Boolean = key.length != 1 || (key(0) != Provenance(0) && key(0) != LiveKeys(0))
+  def isFamily(key: Array[Byte]): Boolean = key.length != 1 || key(0) < Provenance(0) || key(0) > Layout(0)
 
   // The same for all stores of an operator, and making JSON is a good part of what opening a store takes. All stores
   // share these arrays, which are never written to.
   private val rows = new Memo[(Int, Description), Array[Byte]]
   private val read = new Memo[ByteBuffer, Catalogued]
+  private val descriptions = new Memo[ByteBuffer, Description]
   private val provenances = new Memo[(String, String), Array[Byte]]
 
   private[state] def row(id: Int, of: Description): Array[Byte] = rows((id, of))(encode(id, of))
@@ -63,6 +65,16 @@ object Catalogue {
       ("keySchema" -> parse(of.keySchema.json)) ~
       ("valueSchema" -> parse(of.valueSchema.json)) ~
       ("keyEncoder" -> keyEncoder(of.keyEncoder)))
+
+  /** All that a family's row says about it. */
+  def describe(name: String, row: Array[Byte]): Description = descriptions(ByteBuffer.wrap(row)) {
+    val read = decode(name, row)
+    val fields = parse(new String(row, UTF_8))
+    def schema(field: String): StructType = DataType.fromJson(compact(render(fields \ field))).asInstanceOf[StructType]
+    val keySchema = schema("keySchema")
+    Description(read.internal, read.multiple, (fields \ "encoding").values.toString, keySchema, schema("valueSchema"),
+      keyEncoder(name, fields \ "keyEncoder", keySchema))
+  }
 
   def decode(name: String, row: Array[Byte]): Catalogued = read(ByteBuffer.wrap(row))(parsed(name, row))
 
@@ -96,6 +108,18 @@ object Catalogue {
     val in = ByteBuffer.wrap(row)
     Seq.fill(in.getShort & 0xffff)((in.getShort & 0xffff, in.getLong))
   }
+
+  private def keyEncoder(family: String, written: JValue, keySchema: StructType): KeyStateEncoderSpec =
+    (written \ "type", written \ "columns", written \ "ordinals") match {
+      case (JString("noPrefix"), _, _) => NoPrefixKeyStateEncoderSpec(keySchema)
+      case (JString("prefix"), JInt(columns), _) => PrefixKeyScanStateEncoderSpec(keySchema, columns.toInt)
+      case (JString("range"), _, JArray(ordinals)) =>
+        RangeKeyScanStateEncoderSpec(keySchema, ordinals.collect { case JInt(ordinal) => ordinal.toInt })
+      case (JString("timestampPrefix"), _, _) => TimestampAsPrefixKeyStateEncoderSpec(keySchema)
+      case (JString("timestampPostfix"), _, _) => TimestampAsPostfixKeyStateEncoderSpec(keySchema)
+      case _ => throw new IllegalStateException(s"the keys of column family $family are encoded as " +
+        s"${compact(render(written))}, which this ckpt does not know; use the version of ckpt that wrote it, or a later one")
+    }
 
   private def keyEncoder(spec: KeyStateEncoderSpec): JObject = spec match {
     case _: NoPrefixKeyStateEncoderSpec => "type" -> "noPrefix"

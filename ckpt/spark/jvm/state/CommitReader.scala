@@ -35,16 +35,25 @@ final class CommitReader(requests: CountedRequests, namespace: String, afterBloc
 
   /** Reads all rows of a commit into a state, which is that commit on return. */
   def load(at: CommitRef, into: StateMap): Unit = {
+    foreach(at)(into.loading())(into.load(_, _, _, _, _, _))
+    into.loaded(at)
+  }
+
+  /** Hands over all rows of a commit. `begin` runs before the first row, and again each time that this broke off. */
+  def foreach(at: CommitRef)(begin: => Unit)(rows: StoredRows): Unit =
     requests.call { client =>
-      into.loading()
+      begin
       client.load(namespace, at.version, at.commitId) { block =>
         block.foreach { (bytes, key, keyBytes, value, valueBytes) =>
           val family = StateMap.familyId(bytes, key)
-          into.load(family, bytes, key + StateMap.IdBytes, keyBytes - StateMap.IdBytes, value, valueBytes)
+          rows.take(family, bytes, key + StateMap.IdBytes, keyBytes - StateMap.IdBytes, value, valueBytes)
         }
         afterBlock()
       }
     }
-    into.loaded(at)
-  }
+}
+
+/** Takes a row: the id of its family, and where key and value are in an array that is used again. */
+trait StoredRows {
+  def take(familyId: Int, bytes: Array[Byte], key: Int, keyBytes: Int, value: Int, valueBytes: Int): Unit
 }

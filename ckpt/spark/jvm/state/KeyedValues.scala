@@ -95,7 +95,7 @@ final class Lists(family: Family) extends KeyedValues {
     keys(family.range(if (from == null) null else numbered(from), if (until == null) null else numbered(until)))
 
   private def keys(rows: Iterator[Entry]): Iterator[Entry] = rows.filter(row => isFirst(row.key)).map { row =>
-    new Entry(Arrays.copyOf(row.key, row.key.length - NumberBytes), row.hash, row.value)
+    new Entry(keyOf(row.key), row.hash, row.value)
   }
 
   /** The chunks of a key as they are now; `stored` is a numbered key that is written over. */
@@ -130,6 +130,9 @@ object Lists {
     end >= NumberBytes &&
     stored(end - 1) == 0 && stored(end - 2) == 0 && stored(end - 3) == 0 && stored(end - 4) == 0
   }
+
+  /** The key that a stored key is a chunk of. */
+  def keyOf(stored: Array[Byte]): Array[Byte] = Arrays.copyOf(stored, stored.length - NumberBytes)
 
   /** Whether a chunk becomes part of the one behind it. Rows cost something, so small ones always do. */
   private def swallows(bytes: Int, before: Int): Boolean =

@@ -16,11 +16,12 @@ object Metrics {
   val FromMemory = StateStoreCustomSumMetric("ckptOpenedFromMemory", "ckpt: stores opened without reading the backend")
   val SpilledKeys = StateStoreCustomSumMetric("ckptSpilledKeys", "ckpt: keys on local disk and not in memory")
   val FetchedKeys = StateStoreCustomSumMetric("ckptFetchedKeys", "ckpt: keys fetched one by one from the backend")
+  val MovedRows = StateStoreCustomSumMetric("ckptMovedRows", "ckpt: rows that came from other partitions by a new routing table")
   // The same name as in Spark's default provider, which monitoring may know.
   val ForcedSnapshots =
     StateStoreCustomSumMetric("forceSnapshotCount", "ckpt: commits that Spark asked to be snapshots, as all of them are")
 
   val all: Seq[StateStoreCustomMetric] =
     Seq(LoadTime, CommitTime, CommitBytes, Commits, DurableWrites, RoundTrips, FromMemory, SpilledKeys, FetchedKeys,
-      ForcedSnapshots)
+      MovedRows, ForcedSnapshots)
 }

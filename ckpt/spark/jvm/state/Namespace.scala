@@ -24,7 +24,7 @@ final case class StoreOrigin(namespace: String, checkpoint: String, query: Strin
 object Namespace {
   private val MaxBytes = 1024
   private val RunIdKey = "sql.streaming.runId" // StreamExecution.RUN_ID_KEY and MicroBatchExecution.BATCH_ID_KEY
-  private val BatchIdKey = "streaming.sql.batchId"
+  private[spark] val BatchIdKey = "streaming.sql.batchId"
   private val MostQueries = 100
   private val QueryId = "\"id\"\\s*:\\s*\"([0-9A-Za-z-]{1,64})\"".r.unanchored
 
@@ -36,14 +36,20 @@ object Namespace {
     val store = s"${id.operatorId}/${id.partitionId}/${id.storeName}"
     // The root is the folder `state` of a query's checkpoint; elsewhere, as in Spark's own suites, it is any folder.
     queryId(root, hadoopConf) match {
-      case Some(query) => StoreOrigin(bounded(query, store), root.getParent.toString, query)
-      case None => StoreOrigin(bounded(shown(root), store), root.toString, query = "")
+      case Some(query) => StoreOrigin(bounded("spark", query, s"/$store"), root.getParent.toString, query)
+      case None => StoreOrigin(bounded("spark", shown(root), s"/$store"), root.toString, query = "")
     }
   }
 
-  private def bounded(owner: String, store: String): String = {
-    val whole = s"spark/$owner/$store"
-    if (whole.getBytes(UTF_8).length <= MaxBytes) whole else s"spark/${digest(whole)}/$store"
+  /** Where the tables by which a query's keys are placed are kept; `root` is the folder of its state. */
+  def ofTables(root: String, hadoopConf: Configuration): String = {
+    val path = new Path(root)
+    bounded("rebalance", queryId(path, hadoopConf).getOrElse(shown(path)), "")
+  }
+
+  private def bounded(kind: String, owner: String, rest: String): String = {
+    val whole = s"$kind/$owner$rest"
+    if (whole.getBytes(UTF_8).length <= MaxBytes) whole else s"$kind/${digest(whole)}$rest"
   }
 
   /** Without the scheme of local files: a query names its root `file:/x`, and the state reader names it `/x`. */

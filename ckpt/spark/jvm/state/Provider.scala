@@ -8,6 +8,7 @@ import scala.util.Try
 import scala.util.control.NonFatal
 
 import ckpt.spark.reading.Replay
+import ckpt.spark.routing.Placement
 import ckpt.spark.spill.{Budget, Scratch, ScratchFolder, StoreMemory, SpillError}
 import ckpt.spark.state._
 import ckpt.spark.wire.{CommitInfo, CountedRequests, History, Settings, Sidecar, SidecarError}
@@ -53,6 +54,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   private var memoryBytes: Long = _
   private var lazyRecovery = false
   private var reader: CommitReader = _
+  private var placement: Placement = _
   private val memory = new StoreMemory(() => spillIfIdle())
 
   override def init(
@@ -79,7 +81,9 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
     memoryBytes = Settings.memoryBytes(storeConfs)
     lazyRecovery = Settings.lazyRecovery(storeConfs)
     requests = new CountedRequests(sidecar)
-    reader = new CommitReader(requests, origin.namespace, () => makeRoom(spill()))
+    reader = readerOf(origin.namespace)
+    placement = new Placement(id, hadoopConf, readerOf, onTheTipOf, (family, as) =>
+      Option(encodings.get(family)).getOrElse(Encoding(family, as, columnFamilies, schemas)))
     removedStaleScratch
     register(StateMap.Default, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, internal = false)
   }
@@ -147,7 +151,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
       val wanted = if (conf.enableStateStoreCheckpointIds) CommitRef(version, commitId) else onTheTip(version, empty)
       val committed = restore(wanted, empty)
       fitIntoMemory()
-      val rows = beginTransaction(committed)
+      val rows = beginTransaction(committed, empty)
       new CkptStateStore(this, id, wanted, rows, encodings, columnFamilies, readOnly,
         Opened(committed.fromMemory, empty, System.nanoTime() - began))
     } catch {
@@ -181,10 +185,10 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   }
 
   /** On return the batch's transaction is open. A failure leaves the state as it was committed. */
-  private def beginTransaction(committed: CommittedState): StateMap =
+  private def beginTransaction(committed: CommittedState, empty: Boolean): StateMap =
     try {
       describeFamilies()
-      begin(committed)
+      begin(committed, empty)
     } catch {
       case e: Throwable =>
         state.revert()
@@ -198,12 +202,16 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   }
 
   /**
-   * The state that this batch begins with, made of the state as committed. Today both are the same; migration goes here.
+   * The state that this batch begins with, made of the state as committed: rows whose keys another partition has by the
+   * routing table of this batch are gone, and rows whose keys this partition has are here.
    *
    * Rows are put and removed in the same map. They are part of the batch's transaction: its commit makes them durable,
    * and its abort undoes them. A retry begins with the same committed state, so it comes to the same result.
    */
-  private def begin(committed: CommittedState): StateMap = committed.rows
+  private def begin(committed: CommittedState, empty: Boolean): StateMap = {
+    placement.begin(if (empty) CommittedState(CommitRef(0, None), committed.rows, committed.fromMemory) else committed)
+    committed.rows
+  }
 
   /** A task that failed meanwhile, on another of its threads, would never give the store back. */
   private def refuseClosedOrFailed(): Unit = {
@@ -222,12 +230,16 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   private def onTheTip(version: Long, empty: Boolean): CommitRef = {
     val known = requests.call(_.history(origin.namespace))
     tipWhenOpened = known.newest
-    if (version == 0 || empty) CommitRef(version, None)
-    else {
-      val missing = new NoSuchElementException(s"no commit of version $version leads to the newest")
-      val found = known.chain(known.tip).getOrElse(version, throw missingVersion(CommitRef(version, None), missing))
-      CommitRef(version, Some(found.id))
-    }
+    if (version == 0 || empty) CommitRef(version, None) else onTheTip(known, version)
+  }
+
+  private def onTheTipOf(namespace: String, version: Long): CommitRef =
+    onTheTip(requests.call(_.history(namespace)), version)
+
+  private def onTheTip(known: History, version: Long): CommitRef = {
+    val missing = new NoSuchElementException(s"no commit of version $version leads to the newest")
+    val found = known.chain(known.tip).getOrElse(version, throw missingVersion(CommitRef(version, None), missing))
+    CommitRef(version, Some(found.id))
   }
 
   /** With format 1 the last one to commit a version wins, but not once others have built on what it would replace. */
@@ -237,6 +249,9 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
       s"another attempt has committed version $version of ${origin.namespace}, and version ${newest.version} was " +
         "committed since: this attempt is late, and what it did is not needed")
   }
+
+  private def readerOf(namespace: String): CommitReader =
+    new CommitReader(requests, namespace, () => makeRoom(spill()))
 
   private def rollBackTo(wanted: CommitRef): Boolean =
     try !state.isLost && state.rollBackTo(wanted)
@@ -315,7 +330,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
       makeFolder(id.storeCheckpointLocation(), hadoopConf)
       madeFolder = true
     }
-    state.stamp(provenance)
+    state.stamp(provenance, placement.layout)
     val rows = new ChangedRows(state.changes)
     val to = CommitRef(from.version + 1, Some(commitId))
     // With format 1 the last writer wins, which is what a commit without a base means.
@@ -360,6 +375,8 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
   }
 
   override private[spark] def takeFetched(): Long = reader.takeFetched()
+
+  override private[spark] def movedRows: Long = placement.migrated.arrived
 
   private def report(): Unit = memory.report(state.memoryBytes, state.spillableBytes)
 

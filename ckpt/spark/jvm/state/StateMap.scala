@@ -10,6 +10,12 @@ import scala.jdk.CollectionConverters._
 /** Which commit a state is: its version, and its commit id where one is known. Version 0 is the empty state. */
 final case class CommitRef(version: Long, commitId: Option[String])
 
+object CommitRef {
+
+  /** Whatever is the newest. */
+  val Newest: CommitRef = CommitRef(-1, None)
+}
+
 /**
  * The working state of one store: one version at a time in maps that are changed in place. A transaction begins
  * with the first change and ends with `seal` or `revert`; sealed ones can be undone as long as they are retained, so
@@ -37,6 +43,15 @@ final class StateMap {
   }
 
   def find(name: String): Option[Family] = named.get(name).map(_.family)
+
+  /** Every family with its name and its row in the catalogue. */
+  def families: Seq[(String, Family, Array[Byte])] = {
+    if (isPartial) remote.load()
+    named.iterator.map { case (name, known) => (name, known.family, known.row) }.toSeq
+  }
+
+  /** The routing table that the state was committed under; null if its keys are where Spark's hash places them. */
+  def layout: Array[Byte] = catalogue.get(Catalogue.Layout)
 
   /** The family of a name, made now if there is none; the catalogue describes it as it is given here. */
   def create(name: String, as: Description): Family = {
@@ -101,9 +116,10 @@ final class StateMap {
   def changes: Seq[(Int, Changes)] =
     byId.valuesIterator.filter(_.changes.entries.nonEmpty).map(f => (f.id, f.changes)).toSeq
 
-  /** Notes in the catalogue, as part of the open transaction, where it comes from and how many keys it leaves. */
-  def stamp(provenance: Array[Byte]): Unit = {
+  /** Notes in the catalogue, as part of the open transaction, where it comes from, its table and how many keys it leaves. */
+  def stamp(provenance: Array[Byte], layout: Array[Byte]): Unit = {
     note(Catalogue.Provenance, provenance)
+    note(Catalogue.Layout, layout)
     // Of a state that is not complete the names may not be known.
     val families = if (isPartial) movable else named.valuesIterator.map(_.family)
     note(Catalogue.LiveKeys, Catalogue.liveKeys(families.toSeq))
@@ -178,7 +194,7 @@ final class StateMap {
    */
   def begin(as: CommitRef, reader: CommitReader, families: Iterable[String]): Boolean = {
     clear()
-    val wanted = Seq(Catalogue.LiveKeys, Catalogue.Provenance) ++ families.map(_.getBytes(UTF_8))
+    val wanted = Seq(Catalogue.LiveKeys, Catalogue.Provenance, Catalogue.Layout) ++ families.map(_.getBytes(UTF_8))
     val rows = reader.get(as, wanted.map(storedKey(Catalogue.Id, _)))
     if (rows.head == null) false
     else {
@@ -198,8 +214,11 @@ final class StateMap {
 
   private def catalogue: Family = byId(Catalogue.Id)
 
+  /** Null: there is nothing to note. */
   private def note(key: Array[Byte], value: Array[Byte]): Unit =
-    if (!Arrays.equals(catalogue.get(key), value)) catalogue.put(key, value)
+    if (!Arrays.equals(catalogue.get(key), value)) {
+      if (value == null) catalogue.remove(key) else catalogue.put(key, value)
+    }
 
   /** All but the catalogue, which is small and read whole. */
   private def movable: Iterator[Family] = byId.valuesIterator.filter(_.id != Catalogue.Id)

@@ -28,6 +28,9 @@ private[spark] trait StateOwner {
   /** How many keys were fetched one by one from the backend since the last call. */
   private[spark] def takeFetched(): Long
 
+  /** How many rows came from other partitions when the batch began. */
+  private[spark] def movedRows: Long
+
   /** Takes the state back from the store, which does not use it any more. Another task may open it then. */
   private[spark] def endOfUse(): Unit
 }

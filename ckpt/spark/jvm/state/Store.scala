@@ -44,6 +44,9 @@ final class CkptStateStore private[spark] (
 
   override def allColumnFamilyNames: Set[String] = state.names
 
+  /** Whether the keys are where a routing table places them, and not Spark's hash. */
+  private[spark] def isRouted: Boolean = state.layout != null
+
   // -- reading -----------------------------------------------------------------------------------
 
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
@@ -263,6 +266,7 @@ final class CkptStateStore private[spark] (
         Metrics.FromMemory -> (if (opened.fromMemory) 1L else 0L),
         Metrics.SpilledKeys -> state.spilledKeys,
         Metrics.FetchedKeys -> owner.takeFetched(),
+        Metrics.MovedRows -> owner.movedRows,
         Metrics.ForcedSnapshots -> (if (snapshotAsked) 1L else 0L)))
 
   // -- checks ------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ object Settings {
   val Scrapes: String = Prefix + "metrics"
   val Memory: String = Prefix + "memory"
   val Recovery: String = Prefix + "recovery"
-  private val Known = Set(Address, Python, Sidecar, Token, CaFile, Timeout, Scrapes, Memory, Recovery)
+  val Rebalance: String = Prefix + "rebalance.mode"
+  private val Known = Set(Address, Python, Sidecar, Token, CaFile, Timeout, Scrapes, Memory, Recovery, Rebalance)
   private val FromEnvironment = "env:"
   private val HostAndPort = "\\[?([^\\[\\]]+)\\]?:([0-9]{1,5})".r
   private val MostPort = 65535
@@ -76,6 +77,13 @@ object Settings {
     case None | Some("eager") => false
     case Some("lazy") => true
     case Some(text) => throw new SparkException(s"$Recovery is '$text'; it is either eager or lazy")
+  }
+
+  /** Whether keys are placed by the tables of the rebalancer. */
+  def routes(conf: StateStoreConf): Boolean = find(conf, Rebalance).map(_.trim) match {
+    case None | Some("off") => false
+    case Some("apply") => true
+    case Some(text) => throw new SparkException(s"$Rebalance is '$text'; it is either off or apply")
   }
 
   /** How many bytes the stores of an executor may hold in memory together; what is more is spilled to local disk. */

@@ -1,0 +1,10 @@
+"""Rebalancing of running queries: the tables by which their keys are placed.
+
+Guarantees that a running query finds its tables in the backend that holds its state. Knows no session of
+Spark.
+"""
+
+from ckpt.spark.rebalancing.options import Mode, Rebalance
+from ckpt.spark.rebalancing.tables import QueryTables, open_tables
+
+__all__ = ["Mode", "QueryTables", "Rebalance", "open_tables"]
