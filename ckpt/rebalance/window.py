@@ -16,9 +16,10 @@ from ckpt.rebalance.loads import F64, Loads, sums
 class Window:
     """The loads of the last `intervals` intervals: a key that came in none of them is not there any more.
 
-    Cost, rows and rest are means over the intervals that were added. With `state="sum"` each interval adds
-    state of its own, as in mixed-2017: S(k, w) is the sum of the last w. With `state="last"` an interval says
-    how much state there is in all, as Spark's state stores do.
+    Cost, rows and rest are means over the intervals that were added; with `cost="last"` they are those of the
+    last one, as in mixed-2017, and a key that did not come in it costs nothing. With `state="sum"` each
+    interval adds state of its own, as in mixed-2017: S(k, w) is the sum of the last w. With `state="last"` an
+    interval says how much state there is in all, as Spark's state stores do.
 
     Examples
     --------
@@ -30,11 +31,14 @@ class Window:
     ([4.0], [20.0])
     """
 
-    def __init__(self, intervals: int, *, state: Literal["sum", "last"] = "sum") -> None:
+    def __init__(
+        self, intervals: int, *, state: Literal["sum", "last"] = "sum", cost: Literal["mean", "last"] = "mean"
+    ) -> None:
         if intervals < 1:
             raise ConfigError(f"a window has at least one interval, not {intervals}")
         self._parts: deque[Loads] = deque(maxlen=intervals)
         self._state = state
+        self._cost = cost
 
     def __len__(self) -> int:
         """How many intervals it has now."""
@@ -48,7 +52,9 @@ class Window:
         """Per key the loads of one interval, where it was last, and the state of the window."""
         if not self._parts:
             raise ConfigError("the window is empty: add an interval first")
-        return _combine(list(self._parts), 1 / len(self._parts), self._state)
+        count = len(self._parts)
+        factors = [1 / count] * count if self._cost == "mean" else [0.0] * (count - 1) + [1.0]
+        return _combine(list(self._parts), factors, self._state)
 
 
 def merge(parts: Sequence[Loads]) -> Loads:
@@ -64,11 +70,11 @@ def merge(parts: Sequence[Loads]) -> Loads:
     """
     if not parts:
         raise ConfigError("there are no loads to merge")
-    return _combine(list(parts), 1, "max")
+    return _combine(list(parts), [1.0] * len(parts), "max")
 
 
-def _combine(parts: list[Loads], factor: float, state: Literal["sum", "last", "max"]) -> Loads:
-    """Keys in the order in which they first came."""
+def _combine(parts: list[Loads], factors: list[float], state: Literal["sum", "last", "max"]) -> Loads:
+    """Cost, rows and rest count by the factor of their part; keys are in the order in which they came."""
     keys = np.concatenate([part.keys for part in parts])
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -85,18 +91,21 @@ def _combine(parts: list[Loads], factor: float, state: Literal["sum", "last", "m
     else:
         held = np.zeros(len(order))
         np.maximum.at(held, owner, added)
+    scale = np.repeat(factors, [len(part) for part in parts])
     rows = _joined([part.rows for part in parts])
     home = _joined([part.home for part in parts])
     names = _joined([part.names for part in parts])
     return Loads(
         keys[first[order]],
-        sums(owner, np.concatenate([part.cost for part in parts]), len(order)) * factor,
+        sums(owner, np.concatenate([part.cost for part in parts]) * scale, len(order)),
         held,
         np.concatenate([part.instance for part in parts])[last],
         home=None if home is None else home[last],
-        rows=None if rows is None else sums(owner, rows, len(order)) * factor,
+        rows=None if rows is None else sums(owner, rows * scale, len(order)),
         names=None if names is None else names[last],
-        rest=_rest([part.rest for part in parts if part.rest is not None], factor),
+        rest=_rest(
+            [part.rest * factor for part, factor in zip(parts, factors, strict=True) if part.rest is not None]
+        ),
     )
 
 
@@ -105,10 +114,10 @@ def _joined(columns: list[Any]) -> npt.NDArray[Any] | None:
     return None if any(column is None for column in columns) else np.concatenate(columns)
 
 
-def _rest(rests: list[F64], factor: float) -> F64 | None:
+def _rest(rests: list[F64]) -> F64 | None:
     if not rests:
         return None
     total = np.zeros(max(map(len, rests)))
     for rest in rests:
         total[: len(rest)] += rest
-    return total * factor
+    return total
