@@ -16,6 +16,8 @@ from ckpt.rebalance.loads import F64, Loads, sums
 class Window:
     """The loads of the last `intervals` intervals: a key that came in none of them is not there any more.
 
+    None keeps every interval, as state does that never leaves; costs must then be those of the last one.
+
     Cost, rows and rest are means over the intervals that were added; with `cost="last"` they are those of the
     last one, as in mixed-2017, and a key that did not come in it costs nothing. With `state="sum"` each
     interval adds state of its own, as in mixed-2017: S(k, w) is the sum of the last w. With `state="last"` an
@@ -32,10 +34,17 @@ class Window:
     """
 
     def __init__(
-        self, intervals: int, *, state: Literal["sum", "last"] = "sum", cost: Literal["mean", "last"] = "mean"
+        self,
+        intervals: int | None,
+        *,
+        state: Literal["sum", "last"] = "sum",
+        cost: Literal["mean", "last"] = "mean",
     ) -> None:
-        if intervals < 1:
+        if intervals is not None and intervals < 1:
             raise ConfigError(f"a window has at least one interval, not {intervals}")
+        if intervals is None and cost == "mean":
+            raise ConfigError('a window of all intervals needs cost="last": their mean would hardly change')
+        self._endless = intervals is None
         self._parts: deque[Loads] = deque(maxlen=intervals)
         self._state = state
         self._cost = cost
@@ -47,6 +56,8 @@ class Window:
     def add(self, interval: Loads) -> None:
         """The interval that has just ended; the oldest one leaves if there are too many."""
         self._parts.append(interval)
+        if self._endless and len(self._parts) > 1:
+            self._parts = deque([self.loads()])
 
     def loads(self) -> Loads:
         """Per key the loads of one interval, where it was last, and the state of the window."""

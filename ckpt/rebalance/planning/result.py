@@ -62,6 +62,10 @@ class Moves:
     def __len__(self) -> int:
         return len(self.key)
 
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Moves:
+        """Some of these moves, in order."""
+        return Moves(*(getattr(self, column.name)[chosen] for column in fields(self)))
+
     @classmethod
     def joined(cls, moves: Sequence[Moves]) -> Moves:
         """All these moves, in order."""
