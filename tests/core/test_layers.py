@@ -32,10 +32,11 @@ BENEATH = {
     "dev": {"errors", "contract"},
     "testing": {"errors", "types", "contract", "values", "keeper", "dev"},
     "demo": {"errors", "contract", "values", "keeper"},
+    "plot": set(),
     "spark": {"errors", "types", "contract", "sidecar", "rebalance", "dev", "demo"},
     "cli": {
         *("errors", "types", "contract", "values", "keeper", "moving", "rebalance", "sidecar", "dev"),
-        *("demo", "spark"),
+        *("demo", "spark", "plot"),
     },
 }
 """Which rooms of the core each room may import: those it stands on."""

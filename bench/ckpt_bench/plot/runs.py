@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_bench.plot.charts import over_time, percentiles, trade_off
-from ckpt_bench.plot.pages import Section, page
-from ckpt_bench.plot.plane import Event, Point
-from ckpt_bench.plot.scales import duration
+from ckpt.plot.charts import over_time, percentiles, trade_off
+from ckpt.plot.pages import Section, page
+from ckpt.plot.plane import Event, Point
+from ckpt.plot.scales import duration
 
 _SHOWN = (50.0, 90.0, 99.0, 99.9, 100.0)
 _SHOWN_EVENTS = 12

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_bench.plot.drawing import NARROW, Chart, colour, shortened, text, text_width
-from ckpt_bench.plot.plane import Axis, Event, Point, plane
-from ckpt_bench.plot.scales import Show, duration, elapsed, from_zero, logarithmic, number, tail
+from ckpt.plot.drawing import NARROW, Chart, colour, shortened, text, text_width
+from ckpt.plot.plane import Axis, Event, Point, plane
+from ckpt.plot.scales import Show, duration, elapsed, from_zero, logarithmic, number, tail
 
 _ROW, _BAR = 34, 16
 _NARROW_ROW = 46

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from ckpt_bench.plot.drawing import NARROW, Chart, curve, event_dash, marker, shortened, text, text_width
-from ckpt_bench.plot.scales import Scale, Show
+from ckpt.plot.drawing import NARROW, Chart, curve, event_dash, marker, shortened, text, text_width
+from ckpt.plot.scales import Scale, Show
 
 _PLOT_HEIGHT, _NARROW_PLOT_HEIGHT = 240, 220
 _LINE = 20

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ckpt_bench.plot.drawing import Chart, style
+from ckpt.plot.drawing import Chart, style
 
 _MAY = "default-src 'none'; style-src 'unsafe-inline'"
 _LONG = 32
