@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ckpt_bench.reproduce.experiments import Paper
+from ckpt_bench.reproduce.mixed.paper import MIXED
 from ckpt_bench.reproduce.s4.paper import S4
 
-PAPERS: Mapping[str, Paper] = MappingProxyType({paper.name: paper for paper in (S4,)})
+PAPERS: Mapping[str, Paper] = MappingProxyType({paper.name: paper for paper in (S4, MIXED)})
