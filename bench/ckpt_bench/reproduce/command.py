@@ -123,7 +123,7 @@ def _present(report: Report, as_json: bool) -> None:
         print_json(document(report))
         return
     for outcome in report.outcomes:
-        print_outcome(outcome)
+        print_outcome(outcome, report.paper.kind)
     click.echo(
         f"{report.summary} ({report.size}; {report.machine['cores']} cores, {report.machine['filesystem']})"
     )

@@ -62,6 +62,8 @@ class Paper:
     name: str
     title: str
     experiments: Sequence[Experiment[Any]]
+    kind: str = "paper"
+    """What to call it."""
 
 
 class Lab:

@@ -61,11 +61,11 @@ class Report:
         return f"interrupted, missing: {', '.join(self.missing)}"
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_outcome(outcome: Outcome, kind: str) -> None:
     """One experiment on stdout: what the paper says, the figures here, the verdicts."""
     experiment = outcome.experiment
     click.echo(f"{experiment.name}: {experiment.title}")
-    _paragraph("thesis:", experiment.says)
+    _paragraph(f"{kind}:", experiment.says)
     _paragraph("here:", experiment.here)
     if outcome.shown is not None:
         for note in outcome.shown.notes:

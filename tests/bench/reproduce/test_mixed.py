@@ -278,6 +278,9 @@ class TestTheCommand:
             section = re.split(heading, page)[1].partition("</section>")[0]
             assert "<svg" in section
 
+    def test_it_is_called_a_paper(self, reproduce):
+        assert "\n  paper:         LLFD" in reproduce("mixed", "theorems", "--quick").out
+
     def test_migration_is_the_same_in_every_run(self, quick, reproduce):
         def migrated(document):
             lines = next(e for e in document["experiments"] if e["name"] == "fig-9")["figures"]["lines"]

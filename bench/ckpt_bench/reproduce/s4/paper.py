@@ -15,4 +15,5 @@ S4 = Paper(
     "s4",
     "the thesis about checkpoints of Apache S4 (2012)",
     (FIG_4_1, FIG_4_2, FIG_4_5, FIG_4_6, FIG_4_7, FIG_5_1, TABLE_5_1, TABLE_5_2),
+    "thesis",
 )
