@@ -13,6 +13,8 @@ Deviations:
   its limit. `theta_percent` gives the paper's rule.
 - Line 7 copies the loads once, outside the loop, so a refused attempt would still count in the next one. Each
   attempt begins with the loads as they are.
+- A move must be worth more than rounding: two engines whose loads differ by just one key's load, but for the
+  last digits of floats, would pass that key to and fro for ever.
 
 Cost: O(K log K) to sort, then O(N) for each move, in Python.
 """
@@ -25,7 +27,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ckpt.rebalance.planning import Problem, planner
-from ckpt.rebalance.planning.problem import I32
+from ckpt.rebalance.planning.problem import I32, SLACK
 
 SelectKey = Callable[[list[tuple[float, int]], float], int]
 """The policy: an engine's keys as (load, key), ascending, and a - b; the position of k*, or -1 for none."""
@@ -51,7 +53,7 @@ def balance(problem: Problem, select_key: SelectKey, theta_percent: float | None
     while _imbalanced(problem, eng_load, theta_percent):
         e_min = int(eng_load.argmin())
         for e_loaded in np.argsort(-eng_load, kind="stable").tolist():
-            gap = float(eng_load[e_loaded] - eng_load[e_min])
+            gap = float(eng_load[e_loaded] * (1 - SLACK) - eng_load[e_min])
             if e_loaded == e_min or gap <= 0:
                 return keys_map
             at = select_key(engines.of(e_loaded), gap)
