@@ -21,7 +21,7 @@ from ckpt.rebalance.simulate.moving import (
 )
 from ckpt.rebalance.simulate.result import Record, Result
 from ckpt.rebalance.simulate.routes import ByRule, ByTable, Parts, Route
-from ckpt.rebalance.simulate.run import Balancing, run
+from ckpt.rebalance.simulate.running import Balancing, run
 
 __all__ = ["Cluster", "Engine", "Halt", "Hold", "Interval", "Latencies", "Network", "Passed", "Watch"]
 __all__ += ["ByRule", "ByTable", "Parts", "Route", "Workload", "window"]

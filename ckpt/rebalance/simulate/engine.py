@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt.errors import ConfigError
-from ckpt.rebalance.loads import F64, U64
+from ckpt.rebalance.loads import F64, U64, sums
 from ckpt.rebalance.simulate.cluster import Cluster
 from ckpt.rebalance.simulate.flow import Flow, Hold
 from ckpt.rebalance.simulate.interval import Interval
@@ -48,6 +48,8 @@ class Passed:
     """Tuples that the source sent, copies included."""
     received: F64
     """Tuples that came into the queue of each instance."""
+    loads: F64
+    """The work of the whole interval for each instance, by the route that is in force at the end."""
     latencies: Latencies
     """Of the tuples that were completed."""
 
@@ -165,7 +167,9 @@ class Engine:
 
     def passed(self) -> Passed:
         """What happened since the source began with the interval."""
-        return Passed(self._started_s, self.now_s, self._sent, self._received, self._latencies)
+        parts = self._current_flow().parts
+        loads = sums(parts.instance, parts.work, self.cluster.instances)
+        return Passed(self._started_s, self.now_s, self._sent, self._received, loads, self._latencies)
 
     def resend(self, instance: int) -> None:
         """What waits for an instance, in its queue or held, is sent again, by the route that is in force now.

@@ -25,7 +25,7 @@ class Record:
     skew: float
     """Load of the fullest instance over the mean, under the table in force."""
     skew_planned: float
-    """The same for the same loads under the table that was decided after it."""
+    """The same for the loads that the plan was made for, under the table that is in force after it."""
     imb_score: float
     """Relative standard deviation of the loads in percent."""
     processed: F64

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ckpt.errors import ConfigError
 from ckpt.rebalance.controller import Controller, ControllerOptions, Decision, imb_score
-from ckpt.rebalance.loads import F64, Loads, sums
+from ckpt.rebalance.loads import F64, Loads
 from ckpt.rebalance.planning import Kind, Moves, Plan, plan
 from ckpt.rebalance.simulate.cluster import Cluster
 from ckpt.rebalance.simulate.engine import Engine, Passed, Watch
@@ -28,11 +28,13 @@ from ckpt.rebalance.simulate.interval import Interval, Workload
 from ckpt.rebalance.simulate.moving import Migration, Protocol, pause_and_resume
 from ckpt.rebalance.simulate.result import Record, Result
 from ckpt.rebalance.simulate.routes import ByRule, ByTable, Route
-from ckpt.rebalance.table import RoutingTable
+from ckpt.rebalance.table import RoutingTable, find
 from ckpt.rebalance.window import Window
 
-RULES = frozenset({"pkg"})
-"""Planners that every sender follows tuple by tuple: nothing is planned after an interval, nothing moves."""
+RULES = frozenset({"kg", "pkg"})
+"""Planners whose rule every sender follows for each tuple: nothing is planned afterwards, and nothing moves.
+
+`rb.plan` moves even for `kg` if two keys that are heavier than any instance should be meet on one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Balancing:
     table_limit: int | None = None
     window: int | None = 5
     """So many intervals a key's state stays (w in the papers); None: for good."""
+    load_intervals: int = 1
+    """What a key is taken to cost is its mean over so many intervals; 1: as in the newest (mixed-2017)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What the planner calls its own, such as `beta` of `mixed`."""
     protocol: Protocol = pause_and_resume
@@ -53,6 +57,10 @@ class Balancing:
     whatever `theta` says. None: plan when a load exceeds the mean by `theta`."""
     controller: ControllerOptions | None = None
     """Leave it to a controller when to plan and what to carry out; its `theta` counts then."""
+
+    def __post_init__(self) -> None:
+        if self.load_intervals < 1 or self.load_intervals > (self.window or math.inf):
+            raise ConfigError("load_intervals must be from 1 to the window: a key without state has no load")
 
 
 def run(
@@ -124,6 +132,7 @@ class _Run:
         self._failures = deque(sorted(failures, key=lambda failure: failure.at_s))
         self._recovery = recovery
         self._window = Window(balancing.window, cost="last")
+        self._costs = Window(balancing.load_intervals)
         self._controller = None
         if balancing.controller is not None:
             self._controller = Controller(self._plan, balancing.controller)
@@ -138,24 +147,36 @@ class _Run:
             while self._failures and self._failures[0].at_s <= engine.now_s:
                 self._fail(self._failures.popleft())
         passed = engine.passed()
-        self._window.add(interval.loads(np.zeros(len(interval), np.int32)))
-        parts = self._route(self._cluster)(interval)
-        measured = sums(parts.instance, parts.work, self._cluster.instances)
-        loads = self._placed(self._window.loads())
-        decided = self._decide(loads, measured, len(self.records))
-        self.records.append(_record(passed, loads, measured, decided, engine.pending))
+        newest = interval.loads(np.zeros(len(interval), np.int32))
+        self._window.add(newest)
+        self._costs.add(newest)
+        loads = self._loads()
+        decided = self._decide(loads, len(self.records))
+        self.records.append(_record(passed, loads, decided, engine.pending))
         return self.records[-1]
 
     def _route(self, cluster: Cluster) -> Route:
-        if self.balancing.planner in RULES:
+        if self.balancing.planner == "pkg":
             return ByRule(self.balancing.planner, cluster.instances)
         return ByTable(self.table)
+
+    def _loads(self) -> Loads:
+        """All keys with state, at their places, with the cost that plans are made for."""
+        loads = self._window.loads()
+        if self.balancing.load_intervals == 1:
+            return self._placed(loads)
+        recent = self._costs.loads()
+        order = np.argsort(recent.keys)
+        at = find(recent.keys[order], loads.keys)
+        cost = np.where(at >= 0, recent.cost[order][at], 0.0)
+        return self._placed(replace(loads, cost=cost))
 
     def _placed(self, loads: Loads) -> Loads:
         return replace(loads, instance=self.table.place(loads.keys))
 
-    def _decide(self, loads: Loads, measured: F64, number: int) -> _Decided:
-        balancing, nothing = self.balancing, _Decided(len(self.table), measured)
+    def _decide(self, loads: Loads, number: int) -> _Decided:
+        balancing, measured = self.balancing, self.table.instance_loads(loads)
+        nothing = _Decided(len(self.table), measured)
         if balancing.planner in RULES:
             return replace(nothing, status="routed by rule")
         if not self.engine.settled:
@@ -253,8 +274,8 @@ def _moves(loads: Loads, table: RoutingTable, decision: Decision) -> Moves:
     return Moves(at, loads.keys[at], loads.instance[at], target, kinds, loads.state[at])
 
 
-def _record(passed: Passed, loads: Loads, measured: F64, decided: _Decided, pending: float) -> Record:
-    moves, latencies, count = decided.moves, passed.latencies, len(measured)
+def _record(passed: Passed, loads: Loads, decided: _Decided, pending: float) -> Record:
+    moves, latencies, count = decided.moves, passed.latencies, len(passed.loads)
     moved_bytes = 0.0 if moves is None else float(moves.state_bytes.sum())
     total_bytes = float(loads.state.sum())
     processed, means_s = latencies.tuples(count), latencies.means_s(count)
@@ -264,9 +285,9 @@ def _record(passed: Passed, loads: Loads, measured: F64, decided: _Decided, pend
         seconds=seconds,
         tuples=passed.sent,
         keys=len(loads),
-        skew=_skew(measured),
+        skew=_skew(passed.loads),
         skew_planned=_skew(decided.after),
-        imb_score=imb_score(measured),
+        imb_score=imb_score(passed.loads),
         processed=processed,
         received=passed.received,
         latency_s=latencies.mean_s(),
