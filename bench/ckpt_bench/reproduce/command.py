@@ -62,6 +62,9 @@ def reproduce(
     mixed is the paper about the planner Mixed; its EXPERIMENTs are fig-7 to fig-12, fig-17 to fig-21 and
     theorems, in two minutes. They need no folder.
 
+    dlb is the paper about load balancing of complex event processing; its EXPERIMENTs are table-1, fig-3 and
+    fig-4, in the simulator, in half a minute.
+
     A claim that does not hold is a result, and so is one that is unsettled: the quartiles of the rounds
     lie on both sides of what is asserted. The exit code says whether every experiment could run.
     """
