@@ -11,6 +11,7 @@ _COMMANDS = {
     "home": _PLACING,
     "plan": "ckpt.cli.rebalance.plan",
     "scale": _PLACING,
+    "simulate": "ckpt.cli.rebalance.simulate",
     "tables": _PLACING,
     "verify": _PLACING,
 }
