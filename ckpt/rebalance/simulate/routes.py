@@ -45,7 +45,7 @@ class ByTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByRule:
-    """A planner whose rule every sender knows (`pkg`) sees the tuples as they come, not an interval later."""
+    """A planner whose rule every sender knows, as `pkg`, sees tuples as they come, not an interval later."""
 
     planner: str
     instances: int

@@ -31,10 +31,12 @@ from ckpt.rebalance.simulate.routes import ByRule, ByTable, Route
 from ckpt.rebalance.table import RoutingTable, find
 from ckpt.rebalance.window import Window
 
-RULES = frozenset({"kg", "pkg"})
+RULES = frozenset({"bi", "bi6", "dynamic", "kg", "pkg"})
 """Planners whose rule every sender follows for each tuple: nothing is planned afterwards, and nothing moves.
 
-`rb.plan` moves even for `kg` if two keys that are heavier than any instance should be meet on one."""
+`rb.plan` moves even for `kg` if two keys that are heavier than any instance should be meet on one. Copies of
+rows, which joins need by some of these rules, are not simulated here.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class _Run:
         return self.records[-1]
 
     def _route(self, cluster: Cluster) -> Route:
-        if self.balancing.planner == "pkg":
+        if self.balancing.planner in RULES - {"kg"}:
             return ByRule(self.balancing.planner, cluster.instances)
         return ByTable(self.table)
 

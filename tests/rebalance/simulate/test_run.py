@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt.errors import ConfigError
-from ckpt.rebalance import ControllerOptions, RoutingTable
+from ckpt.rebalance import ControllerOptions, RoutingTable, planner_names
 from ckpt.rebalance.hashing import homes
 from ckpt.rebalance.loads import U64
 from ckpt.rebalance.simulate import (
@@ -33,6 +33,7 @@ from ckpt.rebalance.simulate import (
     pause_and_resume,
     run,
 )
+from ckpt.rebalance.simulate.running import RULES
 from tests.rebalance.simulate.streams import constant, skewed
 
 INSTANCES = 3
@@ -185,13 +186,18 @@ class TestWhenToPlan:
         assert "judging" in {record.status for record in records}
         assert records[-1].skew < 1.3
 
-    def test_a_rule_sees_tuples_as_they_come(self) -> None:
-        result, by_key = (
-            run(skewed(1, 5), Cluster(INSTANCES, 5.0), Balancing(name)) for name in ("pkg", "kg")
-        )
-        assert (result.column("skew") < by_key.column("skew")).all()
+    @pytest.mark.parametrize("planner", sorted(RULES - {"kg"}))
+    def test_a_rule_sees_tuples_as_they_come(self, planner: str) -> None:
+        cluster = Cluster(4, 5.0)
+        result, by_key = (run(skewed(1, 5), cluster, Balancing(name)) for name in (planner, "kg"))
+        assert result.column("skew").mean() < by_key.column("skew").mean()
         assert result.column("migrated_bytes").sum() == 0
         assert result.column("received").sum() == pytest.approx(5000)
+
+    def test_every_planner_without_a_table_is_a_rule(self) -> None:
+        for name in set(planner_names()) - {"exact"}:
+            records = run(skewed(1, 3), Cluster(4, 5.0), Balancing(name)).records
+            assert (name in RULES) == all(record.table_size == 0 for record in records), name
 
 
 class TestFailures:
