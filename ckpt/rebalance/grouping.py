@@ -8,6 +8,8 @@ sends it to both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -77,16 +79,34 @@ class BicliqueRouter:
             raise ConfigError(
                 f"each of {groups} groups needs an instance of {left} left and {right} right ones"
             )
-        self._groups = groups
         self._predicate = Equal() if predicate is None else predicate
         self._members = {
             Side.LEFT: [np.arange(group, left, groups) for group in range(groups)],
             Side.RIGHT: [left + np.arange(group, right, groups) for group in range(groups)],
         }
 
+    @classmethod
+    def of_groups(
+        cls, left: Sequence[Sequence[int]], right: Sequence[Sequence[int]], predicate: Predicate | None = None
+    ) -> BicliqueRouter:
+        """Groups of these instances, which need not be equally large; each side has as many groups.
+
+        Examples
+        --------
+        >>> router = BicliqueRouter.of_groups([[0, 4]], [[1, 2, 3]])
+        >>> router.probe(Side.LEFT, np.array([7]), np.array([1], np.uint64)).of(0)
+        [1, 2, 3]
+        """
+        members = [[np.array(group, np.int64) for group in side] for side in (left, right)]
+        if len(left) != len(right) or not all(len(group) for side in members for group in side):
+            raise ConfigError("both sides have as many groups, and each group has an instance")
+        made = cls(len(left), len(right), len(left), predicate)
+        made._members = {Side.LEFT: members[0], Side.RIGHT: members[1]}
+        return made
+
     def store(self, side: Side, values: npt.NDArray[np.generic], salts: U64) -> Targets:
         """One instance of the key's group on the row's own part."""
-        group = self._predicate.identities(values) % np.uint64(self._groups)
+        group = self._predicate.identities(values) % np.uint64(len(self._members[side]))
         chosen = np.empty(len(group), np.int32)
         for number, members in enumerate(self._members[side]):
             at = np.flatnonzero(group == number)
@@ -96,8 +116,8 @@ class BicliqueRouter:
     def probe(self, side: Side, values: npt.NDArray[np.generic], salts: U64) -> Targets:
         """Every instance of the groups of the other part whose keys the row must meet."""
         del salts
-        groups = self._predicate.partners(values) % np.uint64(self._groups)
         other = Side.RIGHT if side is Side.LEFT else Side.LEFT
+        groups = self._predicate.partners(values) % np.uint64(len(self._members[other]))
         rows, instances = [], []
         for number, members in enumerate(self._members[other]):
             at = np.flatnonzero((groups == number).any(axis=1))
