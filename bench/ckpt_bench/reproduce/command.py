@@ -65,6 +65,9 @@ def reproduce(
     dlb is the paper about load balancing of complex event processing; its EXPERIMENTs are table-1, fig-3 and
     fig-4, in the simulator, in half a minute.
 
+    mnrt is the paper about keys that are split on demand; its EXPERIMENTs are fig-3 to fig-8, in a minute and
+    a half. They run in the simulator, and need no folder.
+
     A claim that does not hold is a result, and so is one that is unsettled: the quartiles of the rounds
     lie on both sides of what is asserted. The exit code says whether every experiment could run.
     """
