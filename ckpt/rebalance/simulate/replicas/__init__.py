@@ -1,0 +1,13 @@
+"""Replicas of important keys as ftlb-2019 §3 keeps them: tuple by tuple, through a failure and its recovery.
+
+Guarantees that every tuple is accounted for: applied by which instance, in which order, delivered when, and
+whether a recovery lost or repeated it. Knows no file, no store and no Spark.
+"""
+
+from ckpt.rebalance.simulate.replicas.copies import Copies, Failure, Settings, Synchronisation, replicate
+from ckpt.rebalance.simulate.replicas.recovery import Direction, Recovered, recover, reload_task
+from ckpt.rebalance.simulate.replicas.sorting import released
+from ckpt.rebalance.simulate.replicas.tuples import Tuples
+
+__all__ = ["Copies", "Direction", "Failure", "Recovered", "Settings", "Synchronisation", "Tuples"]
+__all__ += ["recover", "released", "reload_task", "replicate"]
