@@ -68,6 +68,9 @@ def reproduce(
     mnrt is the paper about keys that are split on demand; its EXPERIMENTs are fig-3 to fig-8, in a minute and
     a half. They run in the simulator, and need no folder.
 
+    ftlb is the paper about replicas that balance load and survive failures; its EXPERIMENTs are fig-7 to
+    fig-11, in the simulator, in a minute.
+
     A claim that does not hold is a result, and so is one that is unsettled: the quartiles of the rounds
     lie on both sides of what is asserted. The exit code says whether every experiment could run.
     """

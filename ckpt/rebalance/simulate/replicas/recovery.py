@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ckpt.errors import ConfigError
 from ckpt.rebalance.loads import F64, I32, U64
 from ckpt.rebalance.routing import preferred
-from ckpt.rebalance.simulate.replicas.copies import Copies
+from ckpt.rebalance.simulate.replicas.copies import Bool, Copies
 from ckpt.rebalance.simulate.replicas.sorting import I64
 from ckpt.rebalance.table import NO_BACKUP
 
@@ -67,6 +67,8 @@ class Recovered:
     """What was read from the store or sent downstream for each key."""
     delivered_s: F64
     """Per tuple of the stream: when its result reached downstream."""
+    affected: Bool
+    """Per tuple of the stream: whether its key is one of these."""
     lost: int
     """Tuples whose result never does."""
     repeated: int
@@ -78,11 +80,11 @@ class Recovered:
         return float(self.took_s[some].mean()) if some.any() else float("nan")
 
     def throughput(self, from_s: float, until_s: float) -> float:
-        """Results per second that reached downstream between two times of the stream."""
+        """Results per second for these keys that reached downstream between two times of the stream."""
         if not until_s > from_s:
             raise ConfigError(f"from {from_s} to {until_s} is no time")
         came = (self.delivered_s >= from_s) & (self.delivered_s < until_s)
-        return float(np.count_nonzero(came)) / (until_s - from_s)
+        return float(np.count_nonzero(came & self.affected)) / (until_s - from_s)
 
 
 def recover(copies: Copies) -> Recovered:
@@ -108,7 +110,12 @@ class _Recovery:
         self._delivered_s = np.full(len(copies.tuples), np.inf)
         mine = np.flatnonzero(copies.active)
         self._delivered_s[copies.number[mine]] = copies.done_s[mine] + self._settings.latency_s
+        latency_s = copies.latency_s
+        self._usual_s = float(np.median(latency_s[np.isfinite(latency_s)])) - self._settings.tuple_s
+        """From a tuple's timestamp until an instance begins to apply it."""
         self._lost = self._repeated = 0
+        self._sent_bytes: dict[int, float] = {}
+        """By each instance downstream, one key after the other."""
 
     def recovered(self, *, whole_task: bool) -> Recovered:
         """All keys that were active on the failed instance."""
@@ -138,6 +145,7 @@ class _Recovery:
             ends_s - at_s,
             loaded,
             self._delivered_s,
+            np.isin(self._owner, lost),
             self._lost,
             self._repeated,
         )
@@ -175,7 +183,8 @@ class _Recovery:
         if reached > version:  # AHEAD: the backup's state replaces the one downstream
             direction, contained = Direction.AHEAD, numbers[:reached]
             state = float(self._state_bytes(numbers[:reached], self._failure.at_s))
-            ready_s = confirmed_s + settings.latency_s + state / settings.link_bytes_per_s
+            sent = self._sent_bytes[place] = self._sent_bytes.get(place, 0.0) + state
+            ready_s = confirmed_s + settings.latency_s + sent / settings.link_bytes_per_s
         else:
             direction = Direction.LEVEL if reached == version else Direction.BEHIND
             contained = had
@@ -210,7 +219,9 @@ class _Recovery:
         ends_s = np.full(len(keys), free_s)
         for number, key in zip(numbers[~in_store].tolist(), rank[~in_store].tolist(), strict=True):
             sent_s = float(copies.tuples.time_s[number])
-            free_s = max(free_s, sent_s + settings.latency_s) + tuple_s
+            # What upstream sends again is in order; what it sends for the first time has to be sorted.
+            came_s = sent_s + (settings.latency_s if sent_s <= triggered_s else self._usual_s)
+            free_s = max(free_s, came_s) + tuple_s
             if sent_s <= triggered_s:
                 ends_s[key] = free_s
             if not np.isfinite(done_s[number]):  # downstream has the results of the others
