@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from ckpt.errors import ConfigError
 from ckpt.rebalance import Importance, Router, RoutingTable
 from ckpt.rebalance.hashing import mixed
+from ckpt.rebalance.simulate import Failure, Network
 from ckpt.rebalance.simulate.replicas import (
     Copies,
     Direction,
-    Failure,
     Settings,
     Synchronisation,
     Tuples,
@@ -88,7 +88,7 @@ def test_no_tuple_is_lost_or_applied_twice_across_a_failure(
 ) -> None:
     tuples = stream(seed=seed)
     options = Settings(jitter_s=5e-3, buffer_tuples=600, seed=seed, detect_s=0.05, checkpoint_s=0.1)
-    copies = replicate(tuples, router(replicas), mode, options, Failure(instance, at_s))
+    copies = replicate(tuples, router(replicas), mode, options, Failure(at_s, instance))
     found = recover(copies)
     assert (found.lost, found.repeated) == (0, 0)
     assert np.isfinite(found.delivered_s).all()
@@ -109,25 +109,25 @@ def test_no_tuple_is_lost_or_applied_twice_across_a_failure(
 def test_results_of_other_instances_do_not_wait_for_a_recovery(mode: Synchronisation) -> None:
     tuples, without = stream(), router(0)
     calm = replicate(tuples, without, mode, CAREFUL)
-    failed = replicate(tuples, without, mode, CAREFUL, Failure(2, 0.3))
+    failed = replicate(tuples, without, mode, CAREFUL, Failure(0.3, 2))
     found = recover(failed)
     others = ~np.isin(tuples.keys, found.keys)
     assert others.any()
     assert (found.delivered_s - tuples.time_s)[others] == pytest.approx(
-        calm.latency_s[others] + CAREFUL.latency_s
+        calm.latency_s[others] + CAREFUL.network.latency_s
     )
 
 
 def directions(settings_: Settings, mode: Synchronisation) -> set[str]:
     found: set[str] = set()
     for instance in range(5):
-        copies = replicate(stream(), router(), mode, settings_, Failure(instance, 0.3))
+        copies = replicate(stream(), router(), mode, settings_, Failure(0.3, instance))
         found |= set(recover(copies).direction.tolist())
     return found
 
 
 def test_a_backup_can_be_behind_and_ahead_and_is_neither_when_it_keeps_step() -> None:
-    quick = Settings(jitter_s=0.02, buffer_tuples=64, detect_s=0.0, latency_s=1e-4)
+    quick = Settings(jitter_s=0.02, buffer_tuples=64, detect_s=0.0, network=Network(latency_s=1e-4))
     assert directions(quick, Synchronisation.ORDER) == {"behind", "level", "ahead"}
     assert "behind" not in directions(quick, Synchronisation.PROCESS)
 
@@ -138,7 +138,7 @@ def test_an_active_instance_that_fell_behind_is_replaced_by_its_backup_which_is_
     keys = [busy_key] * 200 + [slow_key] * 5
     tuples = Tuples.of(keys, np.arange(len(keys)) * 1e-4 + 1e-4)
     options = Settings(jitter_s=0.0, buffer_tuples=0, detect_s=0.01)
-    copies = replicate(tuples, Router(table), Synchronisation.ORDER, options, Failure(0, 0.1))
+    copies = replicate(tuples, Router(table), Synchronisation.ORDER, options, Failure(0.1, 0))
     found = recover(copies)
     ahead = found.direction[found.keys == slow_key]
     assert ahead.tolist() == [Direction.AHEAD]
@@ -152,7 +152,7 @@ def test_too_small_a_buffer_lets_replicas_diverge_and_a_recovery_says_what_it_ge
         count = 0
         for seed in range(20):
             options = Settings(jitter_s=0.1, buffer_tuples=buffer_tuples, detect_s=0.0, seed=seed)
-            copies = replicate(stream(seed=seed), router(), Synchronisation.ORDER, options, Failure(1, 0.3))
+            copies = replicate(stream(seed=seed), router(), Synchronisation.ORDER, options, Failure(0.3, 1))
             found = recover(copies)
             count += found.lost + found.repeated
         return count
@@ -182,7 +182,7 @@ def test_keys_with_replicas_come_back_sooner_and_a_whole_task_last() -> None:
     importance = Importance.parse("\n".join(f"[[keys]]\nhash = {key}\nreplicas = 1" for key in KEYS[::2]))
     options = Settings(checkpoint_s=2.0, tuple_bytes=100_000, detect_s=0.1)
     copies = replicate(
-        tuples, Router(RoutingTable(4), importance), Synchronisation.ORDER, options, Failure(0, 3.5)
+        tuples, Router(RoutingTable(4), importance), Synchronisation.ORDER, options, Failure(3.5, 0)
     )
     by_key, whole = recover(copies), reload_task(copies)
     assert set(by_key.replicas.tolist()) == {0, 1}
@@ -209,7 +209,7 @@ def test_a_buffer_releases_every_tuple_once_and_not_before_it_came(arrivals: lis
 
 def test_the_same_seed_gives_the_same_copies() -> None:
     first, second = (
-        recover(replicate(stream(), router(), Synchronisation.ORDER, Settings(seed=7), Failure(0, 0.2)))
+        recover(replicate(stream(), router(), Synchronisation.ORDER, Settings(seed=7), Failure(0.2, 0)))
         for _ in range(2)
     )
     assert first.took_s.tolist() == second.took_s.tolist()
@@ -224,7 +224,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigError, match="no tuples"):
         replicate(Tuples.of([], []), router(), Synchronisation.ORDER)
     with pytest.raises(ConfigError, match="instance 9 cannot fail"):
-        replicate(stream(10), router(), Synchronisation.ORDER, failure=Failure(9, 0.0))
+        replicate(stream(10), router(), Synchronisation.ORDER, failure=Failure(0.0, 9))
     with pytest.raises(ConfigError, match="nothing failed"):
         recover(replicate(stream(10), router(), Synchronisation.ORDER))
     with pytest.raises(ConfigError, match="jitter_s must be from 0"):

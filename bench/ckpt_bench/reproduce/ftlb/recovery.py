@@ -9,11 +9,11 @@ import numpy as np
 
 from ckpt.rebalance import Importance, Router, RoutingTable
 from ckpt.rebalance.hashing import mixed
+from ckpt.rebalance.simulate import Failure
 from ckpt.rebalance.simulate.generators import zipf
 from ckpt.rebalance.simulate.replicas import (
     Copies,
-    Failure,
-    Recovered,
+    KeysRecovered,
     Settings,
     Synchronisation,
     Tuples,
@@ -86,7 +86,7 @@ def measure(lab: Lab) -> Failures:
             options = Settings(
                 window_s=window_s, tuple_bytes=TUPLE_BYTES, checkpoint_s=CHECKPOINT_S, seed=seed
             )
-            failure = Failure(seed % INSTANCES, failed_s)
+            failure = Failure(failed_s, seed % INSTANCES)
             with_one, without = (
                 replicate(tuples, _router(replicas), Synchronisation.ORDER, options, failure)
                 for replicas in (1, 0)
@@ -122,7 +122,7 @@ def _router(replicas: int) -> Router:
     return Router(RoutingTable(INSTANCES), Importance(default=replicas))
 
 
-def _figures(found: Recovered, failed_s: float) -> tuple[float, float, float, float]:
+def _figures(found: KeysRecovered, failed_s: float) -> tuple[float, float, float, float]:
     return (
         found.mean_s(),
         found.throughput(failed_s, failed_s + AFTER_S),

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ import numpy.typing as npt
 from ckpt.errors import ConfigError
 from ckpt.rebalance.loads import F64, I32
 from ckpt.rebalance.routing import Router
+from ckpt.rebalance.simulate.cluster import Network
+from ckpt.rebalance.simulate.failing import Failure
 from ckpt.rebalance.simulate.replicas.sorting import I64, released
 from ckpt.rebalance.simulate.replicas.tuples import Tuples
 from ckpt.rebalance.table import NO_BACKUP
@@ -46,15 +48,12 @@ class Settings:
 
     tuple_s: float = 1e-3
     """To apply one tuple, on the active instance or on a backup."""
-    latency_s: float = 1e-3
-    """The least time of any message."""
+    network: Network = field(default_factory=Network)
     jitter_s: float = 1e-3
-    """Each copy of a tuple takes longer than that by this in the mean, independently (exponential)."""
+    """Each copy of a tuple takes longer than the latency by this in the mean, independently (exponential)."""
     buffer_tuples: int = 32
     tuple_bytes: int = 64
     """State that a tuple adds to its key."""
-    link_bytes_per_s: float = 125e6
-    """Of each instance."""
     detect_s: float = 0.5
     """From a failure until the system knows of it."""
     checkpoint_s: float = 10.0
@@ -64,20 +63,12 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("tuple_s", "latency_s", "jitter_s", "tuple_bytes", "detect_s"):
+        for name in ("tuple_s", "jitter_s", "tuple_bytes", "detect_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} must be from 0, not {getattr(self, name)}")
-        for name in ("link_bytes_per_s", "checkpoint_s", "window_s"):
+        for name in ("checkpoint_s", "window_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An instance dies, and does not come back."""
-
-    instance: int
-    at_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +141,7 @@ def replicate(
     number, column = np.nonzero(grid != NO_BACKUP)
     instance = grid[number, column]
     jitter_s = np.random.default_rng(settings.seed).exponential(size=len(number)) * settings.jitter_s
-    arrival_s = tuples.time_s[number] + settings.latency_s + jitter_s
+    arrival_s = tuples.time_s[number] + settings.network.latency_s + jitter_s
     if synchronisation is not Synchronisation.ORDER:
         arrival_s = _admitted(number, instance, arrival_s, len(tuples), settings, failure)
     position = np.empty(len(number), np.int64)
@@ -183,7 +174,8 @@ def _admitted(
     last_s = np.full(count, -np.inf)
     np.maximum.at(last_s, number, counted)
     alone = np.bincount(number, minlength=count)[number] == 1
-    return np.asarray(np.where(alone, arrival_s, np.maximum(last_s[number] + settings.latency_s, arrival_s)))
+    admitted_s = np.maximum(last_s[number] + settings.network.latency_s, arrival_s)
+    return np.asarray(np.where(alone, arrival_s, admitted_s))
 
 
 def _apart(

@@ -51,7 +51,7 @@ class Direction(enum.StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Recovered:
+class KeysRecovered:
     """One entry per key that was active on the failed instance; times count from the failure."""
 
     keys: U64
@@ -87,12 +87,12 @@ class Recovered:
         return float(np.count_nonzero(came & self.affected)) / (until_s - from_s)
 
 
-def recover(copies: Copies) -> Recovered:
+def recover(copies: Copies) -> KeysRecovered:
     """Key by key: from backups where there are any, else from the store."""
     return _Recovery(copies).recovered(whole_task=False)
 
 
-def reload_task(copies: Copies) -> Recovered:
+def reload_task(copies: Copies) -> KeysRecovered:
     """The whole failed instance on a new one, from the store, whatever backups there are (TaskB)."""
     return _Recovery(copies).recovered(whole_task=True)
 
@@ -109,7 +109,7 @@ class _Recovery:
         # Results of instances that live arrive as they are made; those of the failed one until it died.
         self._delivered_s = np.full(len(copies.tuples), np.inf)
         mine = np.flatnonzero(copies.active)
-        self._delivered_s[copies.number[mine]] = copies.done_s[mine] + self._settings.latency_s
+        self._delivered_s[copies.number[mine]] = copies.done_s[mine] + self._settings.network.latency_s
         latency_s = copies.latency_s
         self._usual_s = float(np.median(latency_s[np.isfinite(latency_s)])) - self._settings.tuple_s
         """From a tuple's timestamp until an instance begins to apply it."""
@@ -117,14 +117,14 @@ class _Recovery:
         self._sent_bytes: dict[int, float] = {}
         """By each instance downstream, one key after the other."""
 
-    def recovered(self, *, whole_task: bool) -> Recovered:
+    def recovered(self, *, whole_task: bool) -> KeysRecovered:
         """All keys that were active on the failed instance."""
         at_s, settings = self._failure.at_s, self._settings
         lost = np.flatnonzero(self._active == self._failure.instance)
         held = np.zeros(len(lost), np.int64) if whole_task else self._held(lost)
-        triggered_s = at_s + settings.detect_s + settings.latency_s
-        confirmed_s = triggered_s + 2 * settings.latency_s
-        confirmed_s += VERSION_BYTES * len(lost) / settings.link_bytes_per_s
+        triggered_s = at_s + settings.detect_s + settings.network.latency_s
+        confirmed_s = triggered_s + 2 * settings.network.latency_s
+        confirmed_s += VERSION_BYTES * len(lost) / settings.network.bandwidth_bytes_s
         instances = self._copies.router.table.instances
         direction = np.full(len(lost), Direction.STORE.value, dtype="<U6")
         target = np.full(len(lost), instances, np.int32)
@@ -137,7 +137,7 @@ class _Recovery:
         for place in np.unique(target[alone]).tolist():
             mine = alone[target[alone] == place]
             ends_s[mine], loaded[mine] = self._from_store(lost[mine], place, triggered_s)
-        return Recovered(
+        return KeysRecovered(
             self._keys[lost],
             self._held(lost),
             direction,
@@ -184,7 +184,7 @@ class _Recovery:
             direction, contained = Direction.AHEAD, numbers[:reached]
             state = float(self._state_bytes(numbers[:reached], self._failure.at_s))
             sent = self._sent_bytes[place] = self._sent_bytes.get(place, 0.0) + state
-            ready_s = confirmed_s + settings.latency_s + sent / settings.link_bytes_per_s
+            ready_s = confirmed_s + settings.network.latency_s + sent / settings.network.bandwidth_bytes_s
         else:
             direction = Direction.LEVEL if reached == version else Direction.BEHIND
             contained = had
@@ -193,7 +193,8 @@ class _Recovery:
                 ready_s = float(done_s[min(version, len(done_s)) - 1])
         follows = numbers[len(contained) :]
         self._delivered_s[contained] = np.minimum(self._delivered_s[contained], ready_s)
-        self._delivered_s[follows] = np.maximum(done_s[len(contained) :] + settings.latency_s, ready_s)
+        delivered_s = done_s[len(contained) :] + settings.network.latency_s
+        self._delivered_s[follows] = np.maximum(delivered_s, ready_s)
         all_of_it = np.concatenate([contained, follows])
         every = np.flatnonzero(self._owner == key)
         self._lost += len(np.setdiff1d(every, all_of_it))
@@ -215,17 +216,18 @@ class _Recovery:
         in_store = done_s[numbers] <= stored_s
         held = in_store & (copies.tuples.time_s[numbers] > at_s - settings.window_s)
         loaded = np.bincount(rank[held], minlength=len(keys)) * float(settings.tuple_bytes)
-        free_s = triggered_s + settings.latency_s + float(loaded.sum()) / settings.link_bytes_per_s
+        read_s = float(loaded.sum()) / settings.network.bandwidth_bytes_s
+        free_s = triggered_s + settings.network.latency_s + read_s
         ends_s = np.full(len(keys), free_s)
         for number, key in zip(numbers[~in_store].tolist(), rank[~in_store].tolist(), strict=True):
             sent_s = float(copies.tuples.time_s[number])
             # What upstream sends again is in order; what it sends for the first time has to be sorted.
-            came_s = sent_s + (settings.latency_s if sent_s <= triggered_s else self._usual_s)
+            came_s = sent_s + (settings.network.latency_s if sent_s <= triggered_s else self._usual_s)
             free_s = max(free_s, came_s) + tuple_s
             if sent_s <= triggered_s:
                 ends_s[key] = free_s
             if not np.isfinite(done_s[number]):  # downstream has the results of the others
-                self._delivered_s[number] = free_s + settings.latency_s
+                self._delivered_s[number] = free_s + settings.network.latency_s
         return ends_s, np.asarray(loaded, np.float64)
 
     def _state_bytes(self, numbers: I64, at_s: float) -> int:
