@@ -17,6 +17,8 @@ from ckpt_bench.reproduce.spread import Rounds, of_rounds, ratios, spread
 MNRT, QMMP, READJ, PKG, STORM = "MNRT", "QMMP", "Readj", "PKG", "Storm"
 PLANNERS: Mapping[str, str] = {QMMP: "qmmp", MNRT: "mnrt", READJ: "readj"}
 INSTANCES = 15
+EXPONENT = 1.5
+"""Topics are followed by many or by few; words, whose exponent is 1, leave no key that has to be split."""
 TICKS = 10
 """How often in an interval instances send what they have counted since to the one that ranks the topics."""
 MERGE_S = 10e-6
@@ -59,7 +61,7 @@ def measure(lab: Lab) -> TopK:
         each: dict[str, list[tuple[float, float, float]]] = {name: [] for name in found}
         for seed in range(seeds):
             lab.say(f"θ = {theta:g}, seed {seed + 1} of {seeds}")
-            stream = Posts(words=words, posts=posts, intervals=intervals, seed=seed)
+            stream = Posts(words=words, posts=posts, intervals=intervals, exponent=EXPONENT, seed=seed)
             for name in found:
                 each[name].append(_run(name, stream, theta))
         for name, rounds in each.items():
