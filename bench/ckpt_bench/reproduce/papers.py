@@ -12,6 +12,4 @@ from ckpt_bench.reproduce.mixed.paper import MIXED
 from ckpt_bench.reproduce.mnrt.paper import MNRT
 from ckpt_bench.reproduce.s4.paper import S4
 
-PAPERS: Mapping[str, Paper] = MappingProxyType(
-    {paper.name: paper for paper in (S4, MIXED, DLB, MNRT, FTLB)}
-)
+PAPERS: Mapping[str, Paper] = MappingProxyType({paper.name: paper for paper in (S4, MIXED, DLB, MNRT, FTLB)})

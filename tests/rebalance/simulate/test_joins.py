@@ -149,6 +149,8 @@ def test_rows_and_settings_that_make_no_sense_are_refused() -> None:
     rows = skewed(10, 0)
     with pytest.raises(ConfigError, match="interval has at least one row"):
         run_join(rows, MatrixScheme(), Equal(), interval_rows=0)
+    with pytest.raises(ConfigError, match="no rows to join"):
+        run_join(Rows.of([], [], []), MatrixScheme(), Equal(), interval_rows=5)
     with pytest.raises(ConfigError, match="window is a number of seconds"):
         run_join(rows, MatrixScheme(), Equal(), interval_rows=5, window_s=float("nan"))
     with pytest.raises(ConfigError, match="in the order of their times"):

@@ -117,6 +117,8 @@ def run_join(
     collect
         Whether to return the pairs, of which there may be many.
     """
+    if not len(rows):
+        raise ConfigError("there are no rows to join")
     if interval_rows < 1:
         raise ConfigError(f"an interval has at least one row, not {interval_rows}")
     if window_s is not None and not window_s >= 0:
