@@ -142,13 +142,13 @@ class TestTrades:
             (at, symbol)
             for at in range(1, 20)
             for symbol, count in of[at].items()
-            if count > 5 * of[at - 1].get(symbol, 0) and count > 1000
+            if count > 3 * of[at - 1].get(symbol, 0) and count > 1000
         ]
         falls = [
             1
             for at in range(1, 20)
             for symbol, count in of[at - 1].items()
-            if count > 5 * of[at].get(symbol, 0) and count > 1000
+            if count > 3 * of[at].get(symbol, 0) and count > 1000
         ]
         assert len(rises) > 10
         assert len(falls) > 10

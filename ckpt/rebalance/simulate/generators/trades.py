@@ -4,7 +4,7 @@ Stands for the *Stock* data of mixed-2017 §V (six million trades of 1,036 symbo
 an interval), which is not public.
 
 The symbol of rank r has the weight r^-z. In each interval, each symbol that does not burst begins to with
-probability `burst_rate`; its weight is then multiplied by 2^u, u uniform from 3 to 6, at once, and at the end
+probability `burst_rate`; its weight is then multiplied by 2^u, u uniform from 1 to 4, at once, and at the end
 of each interval the burst ends at once with probability 1/2. Trades are drawn independently by weight.
 Accounts are drawn by Zipf's law with exponent 1, and each trade is a purchase or a sale with probability 1/2.
 A symbol's price moves by a normal step of 0.1 % with every trade. Quantities are log-normal (their logarithm
@@ -39,8 +39,8 @@ from ckpt.rebalance.simulate.generators.keyset import (
 from ckpt.rebalance.simulate.generators.zipf import zipf
 from ckpt.rebalance.simulate.interval import Interval
 
-_BURST_LOG2 = (3.0, 6.0)
-"""A burst multiplies by 8 to 64."""
+_BURST_LOG2 = (1.0, 4.0)
+"""A burst multiplies by 2 to 16."""
 _BURST_ENDS = 0.5
 _STEP = 1e-3
 _LOT = 100
@@ -78,9 +78,9 @@ class Trades:
     """
 
     symbols: int = 1036
-    exponent: float = 0.7
+    exponent: float = 0.5
     burst_rate: float = 0.002
-    trades: int = 100_000
+    trades: int = 60_000
     accounts: int = 10_000
     window: int = 5
     pair_s: float = 1e-6
