@@ -59,7 +59,7 @@ def reproduce(
     s4 is the thesis about checkpoints of Apache S4; its EXPERIMENTs are fig-4.1, fig-4.2, fig-4.5, fig-4.6,
     fig-4.7, fig-5.1, table-5.1 and table-5.2. Default: all of them, in a minute and a half.
 
-    mixed is the paper about the planner Mixed; its EXPERIMENTs are fig-7 to fig-12, fig-17 to fig-21 and
+    mixed is the paper about the planner Mixed; its EXPERIMENTs are fig-7 to fig-14, fig-17 to fig-21 and
     theorems, in two minutes. They need no folder.
 
     dlb is the paper about load balancing of complex event processing; its EXPERIMENTs are table-1, fig-3 and

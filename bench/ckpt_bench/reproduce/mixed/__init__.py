@@ -1,1 +1,1 @@
-"""The figures of mixed-2017 about plans: planners on drifting streams, each on a course of its own."""
+"""Figures of mixed-2017: planners on drifting streams, each on a course of its own, and in a simulator."""

@@ -31,7 +31,7 @@ _HERE = (
 def _instances(lab: Lab) -> Sweep:
     setting = lab.pick(
         quick=Setting(keys=500, plans=2, table_limit=100),
-        small=Setting(keys=100_000, plans=4),
+        small=Setting(keys=100_000, plans=3),
         full=Setting(keys=1_000_000),
     )
     values = lab.pick(quick=(5, 10), small=(5, 20, 30, 40), full=(5, 10, 15, 20, 25, 30, 35, 40))
