@@ -35,17 +35,15 @@ def show(found: Sweep, drawn: str, *, x_log: bool = False) -> Shown:
     }
     chart = lines(f"{_CALLED[drawn]} by {symbol}", symbol, _CALLED[drawn], points, x_log=x_log)
     rows = [
-        [f"{value:g}", name]
-        + [
-            spread(rounds).text()
-            for rounds in (
-                line[at].migrated_percent,
-                line[at].plan_ms,
-                line[at].table,
-                line[at].skew_before,
-                line[at].skew_after,
-                line[at].over_limit_percent,
-            )
+        [
+            f"{value:,g}",
+            name,
+            spread(line[at].migrated_percent).text(),
+            spread(line[at].plan_ms).text(),
+            spread(line[at].table).text(",.0f"),
+            spread(line[at].skew_before).text(),
+            spread(line[at].skew_after).text(),
+            spread(line[at].over_limit_percent).text(".0f"),
         ]
         for at, value in enumerate(found.values)
         for name, line in found.lines.items()
