@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 
-from ckpt.rebalance.planners.lag import lag, take_back
+from ckpt.rebalance.planners.lag import lag
+from ckpt.rebalance.planners.lag.repair import take_back
 from ckpt.rebalance.planners.minmig import minmig
 from ckpt.rebalance.planners.mintable import mintable
 from ckpt.rebalance.planners.mixed import mixed

@@ -1,4 +1,4 @@
-"""No planner: a tabu search for a placement with less migrated state, for problems with few keys.
+"""LAG: a tabu search for a placement with less migrated state, for problems with few keys.
 
 The search begins where the keys are, which moves nothing and breaks a limit, and not at the answer to beat:
 from below it finds cheaper answers. In each step all moves of one key and all swaps of two are evaluated at

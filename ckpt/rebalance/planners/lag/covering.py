@@ -1,4 +1,4 @@
-"""No planner: the covering knapsack, which keys an instance gives up to lose enough load at the least price.
+"""LAG: the covering knapsack, which keys an instance gives up to lose enough load at the least price.
 
 `cheapest_cover` narrows many keys down to those about which there is a choice, and solves that exactly but
 for the rounding of costs. Keys far cheaper per load than the break item (the one at which a greedy choice
