@@ -37,7 +37,7 @@ def attempt(field: Field, price: float) -> Draft:
 def _return_home(draft: Draft, field: Field, keys: I64) -> None:
     """Free entries that are dearer than what it costs to go home; overloaded homes give up more then."""
     for k, home in zip(keys.tolist(), draft.problem.home[keys].tolist(), strict=True):
-        if field.over[home] or draft.fits(k, home):
+        if field.takes_part[home] or draft.fits(k, home):
             draft.move(k, home)
 
 

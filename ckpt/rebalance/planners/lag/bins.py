@@ -13,8 +13,8 @@ import numpy as np
 
 from ckpt.rebalance.planning.problem import F64, I64
 
-_BIN_SHIFT = 20
-"""Bits of a float32 below a bin: 8 bins in an octave."""
+_BIN_SHIFT = 21
+"""Bits of a float32 below a bin: 4 bins in an octave."""
 _FEW = 4096
 """So many keys are each a bin of their own."""
 

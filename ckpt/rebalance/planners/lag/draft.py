@@ -50,6 +50,6 @@ class Draft:
         load, n = problem.load.copy(), problem.instances
         load -= np.bincount(source, weights=problem.cost[moved], minlength=n)
         load += np.bincount(target, weights=problem.cost[moved], minlength=n)
-        overuse += np.count_nonzero(target != home) - np.count_nonzero(source != home)
+        overuse += int(np.count_nonzero(target != home)) - int(np.count_nonzero(source != home))
         outside = np.maximum(load - problem.limits, 0) + np.maximum(problem.floors - load, 0)
         return max(float(overuse), 0.0), float(outside.sum()), problem.migrated_bytes(self.place)

@@ -77,24 +77,30 @@ def take_back(problem: Problem, place: I32, load: F64 | None = None) -> I32:
     """The placement without moves that no limit needs, those of most state first."""
     load, entries = problem.loads(place) if load is None else load, problem.table_size(place)
     place = place.copy()
+    limits, floors = problem.limits, problem.floors
     moved = np.flatnonzero(place != problem.current)
     moved = moved[np.lexsort((-problem.cost[moved], -problem.state[moved]))]
     while True:
         source, target, cost = problem.current[moved], place[moved], problem.cost[moved]
-        fits = (load[source] + cost <= problem.limits[source]) & (
-            load[target] - cost >= problem.floors[target]
-        )
-        grows = (source != problem.home[moved]).astype(np.int64) - (target != problem.home[moved])
+        home = problem.home[moved]
+        grows = (source != home).astype(np.int64) - (target != home)
+        fits = (load[source] + cost <= limits[source]) & (load[target] - cost >= floors[target])
         fits &= entries + grows <= problem.table_limit
-        if not fits.any():
+        candidates = np.flatnonzero(fits).tolist()
+        if not candidates:
             return place
-        at = int(fits.argmax())
-        k = moved[at]
-        load[place[k]] -= problem.cost[k]
-        load[problem.current[k]] += problem.cost[k]
-        entries += int(grows[at])
-        place[k] = problem.current[k]
-        moved = np.delete(moved, at)
+        for at in candidates:
+            s, t, c = source[at], target[at], cost[at]
+            if (
+                load[s] + c <= limits[s]
+                and load[t] - c >= floors[t]
+                and entries + grows[at] <= problem.table_limit
+            ):
+                load[t] -= c
+                load[s] += c
+                entries += int(grows[at])
+                place[moved[at]] = s
+        moved = moved[place[moved] != source]
 
 
 def keep_table(problem: Problem, place: I32) -> I32:
