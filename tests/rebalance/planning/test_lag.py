@@ -64,3 +64,19 @@ def test_what_moves_stays_near_the_bound_once_the_table_is_full(pairs: int) -> N
     assert max(len(plan.table) for plan in plans) == limit
     assert {plan.status for plan in plans} <= {rb.Status.OK, rb.Status.NOOP}
     assert moved <= 1.4 * bound
+
+
+def test_a_switch_that_has_no_room_is_not_paid_for_as_a_move() -> None:
+    """Half of the overloaded instance's load has backups, on an instance with room for little of it."""
+    count = 200
+    cost = np.full(count, 10.0)
+    state = np.where(np.arange(count) < 40, 1e6, 1000.0)
+    instance = np.where(np.arange(count) < 80, 0, 1 + np.arange(count) % 3)
+    backups = np.where(np.arange(count) < 40, 1, -1)
+    loads = rb.Loads(np.arange(1, count + 1, dtype=np.uint64), cost, state, instance, home=instance)
+    plan = rb.plan(loads, "lag", instances=4, theta=0.08, backups=backups)
+    assert plan.status is rb.Status.OK
+    heavy = plan.moves.at < 40
+    assert set(plan.moves.kind[heavy]) == {"switch"}, "what has a backup goes there, or stays"
+    assert heavy.sum() > 5
+    assert plan.migrated_bytes <= 1000 * (~heavy).sum()

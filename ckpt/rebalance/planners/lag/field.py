@@ -111,7 +111,7 @@ class Field:
         value, home, cost = value[order], away.home[order], away.cost[order]
         filled = np.cumsum(cost)
         filled -= (filled - cost)[np.searchsorted(home, home)]
-        paid = filled > (problem.limits - problem.load)[home]
+        paid = (filled > (problem.limits - problem.load)[home]) & (cost > 0)
         value[paid] += charge[home[paid]] * cost[paid]
         worth = np.flatnonzero(value < 0)
         return np.asarray(away.keys[order[worth[np.argsort(value[worth], kind="stable")]]])
