@@ -10,6 +10,7 @@ _BENCHES = {
     "compare": "ckpt_bench.compare.command",
     "growth": "ckpt_bench.growth.command",
     "load": "ckpt_bench.ycsb.command",
+    "plan": "ckpt_bench.rebalance.command",
     "reproduce": "ckpt_bench.reproduce.command",
     "run": "ckpt_bench.ycsb.command",
     "spark": "ckpt_bench.spark.command",
