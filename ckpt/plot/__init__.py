@@ -7,7 +7,7 @@ the figures mean is for the caller to know.
 
 from __future__ import annotations
 
-from ckpt.plot.charts import Bar, bars, lines, over_time, percentiles, trade_off
+from ckpt.plot.charts import Bar, Pair, bars, lines, over_time, pairs, percentiles, trade_off
 from ckpt.plot.drawing import Chart
 from ckpt.plot.pages import Section, page
 from ckpt.plot.plane import Event, Point
@@ -17,6 +17,7 @@ __all__ = [
     "Bar",
     "Chart",
     "Event",
+    "Pair",
     "Point",
     "Section",
     "bars",
@@ -24,6 +25,7 @@ __all__ = [
     "lines",
     "over_time",
     "page",
+    "pairs",
     "percentiles",
     "trade_off",
 ]

@@ -1,4 +1,4 @@
-"""The kinds of chart: bars, lines, the tail of a distribution, a course over time, one figure by another."""
+"""The kinds of chart: bars, pairs of them, lines, tails of distributions, courses over time, trade-offs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ckpt.plot.scales import Show, duration, elapsed, from_zero, logarithmic, nu
 
 _ROW, _BAR = 34, 16
 _NARROW_ROW = 46
+_HALF, _LEGEND = 9, 30
 _MOST_LABEL = 290
 _MOST_POINTS = 400
 
@@ -28,6 +29,17 @@ class Bar:
     text: str
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One row of a chart of two bars each; None is no bar. `limit` is drawn as a line across both."""
+
+    label: str
+    first: float | None
+    second: float | None
+    text: str
+    limit: float | None = None
 
 
 # -- bars ----------------------------------------------------------------------------------------
@@ -80,6 +92,67 @@ def _bar(row: Bar, number: int, left: float, middle: float, scale: float) -> Ite
             f'<path class="whisker" d="M{low:.1f} {middle:.0f}H{high:.1f}M{low:.1f} {middle - 4:.0f}v8'
             f'M{high:.1f} {middle - 4:.0f}v8"/>'
         )
+
+
+def pairs(title: str, names: tuple[str, str], rows: Sequence[Pair], *, limit: str = "") -> Chart:
+    """Two horizontal bars from zero for each row, the first above the second; a legend says which is which.
+
+    Examples
+    --------
+    >>> chart = pairs("loads", ("before", "after"), [Pair("0", 9.0, 5.0, "9 to 5", 6.0)], limit="limit")
+    >>> chart.count("<rect"), chart.count('class="event"'), "9 to 5" in chart
+    (4, 2, True)
+    """
+    most = max((max(row.first or 0, row.second or 0, row.limit or 0) for row in rows), default=0) or 1
+    labels = min(max((text_width(row.label) for row in rows), default=0), _MOST_LABEL) + 10
+    values = max((text_width(row.text) for row in rows), default=0) + 10
+
+    def draw(width: int) -> tuple[float, list[str]]:
+        stacked = width == NARROW
+        left = 1 if stacked else labels
+        right = width - (4 if stacked else values)
+        scale = (right - left) / most
+        height = _NARROW_ROW if stacked else _ROW
+        marks, top = _legend_of_pairs(names, limit), 0.0
+        for at, row in enumerate(rows):
+            top = _LEGEND + at * height
+            middle = top + (height - 14 if stacked else height / 2)
+            if stacked:
+                room = width - text_width(row.text) - 12
+                marks.append(text(left, middle - 15, shortened(row.label, room)))
+                marks.append(text(width - 2, middle - 15, row.text, anchor="end"))
+            else:
+                marks.append(text(left - 10, middle + 4, shortened(row.label, labels - 10), anchor="end"))
+                marks.append(text(width - 2, middle + 4, row.text, anchor="end"))
+            for which, value in enumerate((row.first, row.second)):
+                if value is not None:
+                    marks.append(_half(which, left, middle - _HALF + which * _HALF, value * scale))
+            if row.limit is not None:
+                x = left + row.limit * scale
+                marks.append(f'<path class="event" d="M{x:.1f} {middle - 10:.1f}v20"/>')
+        bottom = _LEGEND + len(rows) * height
+        marks.append(f'<path class="axis" d="M{left:.1f} {_LEGEND}V{bottom}"/>')
+        return bottom, marks
+
+    return Chart.drawn(title, "; ".join(f"{row.label}: {row.text}" for row in rows), draw)
+
+
+def _legend_of_pairs(names: tuple[str, str], limit: str) -> list[str]:
+    marks, x = [], 2.0
+    for which, name in enumerate(names):
+        marks.append(_half(which, x, 4 + which * _HALF, 22))
+        marks.append(text(x + 28, 14, name))
+        x += 28 + text_width(name) + 16
+    if limit:
+        marks += [f'<path class="event" d="M{x + 4:.1f} 2v16"/>', text(x + 12, 14, limit)]
+    return marks
+
+
+def _half(which: int, x: float, y: float, width: float) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 1):.1f}" height="{_HALF - 1}" '
+        f'class="fill{colour(1 - which)}"/>'
+    )
 
 
 # -- what has two axes ---------------------------------------------------------------------------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
 import ckpt.rebalance as rb
-from ckpt.cli.failures import BAD_DATA
+from ckpt.cli.failures import BAD_DATA, UNAVAILABLE
 from ckpt.cli.look import json_option
+from ckpt.cli.outputs import refused, require_writable, write_text
+from ckpt.cli.rebalance.page import comparison_page, plan_page
 from ckpt.cli.rebalance.present import COMPARISON, compared, document, instances, key_rows, summary
 from ckpt.cli.show import print_json, print_table
 from ckpt.errors import ConfigError
@@ -39,15 +41,26 @@ _QUADRATIC_MOST = 200_000
 @click.option("--top", type=click.IntRange(0), default=10, show_default=True, help="How many keys to show.")
 @click.option("--compare", is_flag=True, help="One row for each planner, instead of one plan.")
 @json_option
+@click.option("--html", metavar="FILE", help="Write a page with charts to this file.")
 @click.pass_context
 def plan(
-    ctx: click.Context, /, loads: str, planner: str, top: int, compare: bool, as_json: bool, **limits: Any
+    ctx: click.Context,
+    /,
+    loads: str,
+    planner: str,
+    top: int,
+    compare: bool,
+    as_json: bool,
+    html: str | None,
+    **limits: Any,
 ) -> None:
     """Plan which keys move; nothing is carried out.
 
     LOADS is a CSV, Parquet or Arrow file with the columns key, instance, cost and state (bytes), and home
     and rows where they are known. Exit code 1: the plan must not be applied, since the table would not fit.
     """
+    if html is not None:
+        require_writable(html)
     known = rb.read_loads(loads)
     if compare:
         plans = list(_all_plans(known, limits))
@@ -55,17 +68,33 @@ def plan(
             print_json([document(each) for each in plans])
         else:
             print_table(COMPARISON, [compared(each) for each in plans])
+        _write(ctx, html, lambda: comparison_page(plans, loads))
         return
     made = rb.plan(known, planner, **limits)
     if as_json:
         print_json(document(made))
     else:
-        click.echo(summary(made))
-        for title, table in (("", instances(made)), (f"The {top} heaviest keys:", key_rows(made, top))):
-            click.echo(f"\n{title}" if title else "")
-            print_table(*table)
+        _print(made, top)
+    _write(ctx, html, lambda: plan_page(made, loads, top))
     if made.status is rb.Status.INFEASIBLE:
         ctx.exit(BAD_DATA)
+
+
+def _print(made: rb.Plan, top: int) -> None:
+    lines = summary(made)
+    width = max(len(what) for what, _ in lines)
+    for what, value in lines:
+        click.echo(f"{what:{width}}  {value}")
+    for title, table in (("", instances(made)), (f"The {top} heaviest keys:", key_rows(made, top))):
+        click.echo(f"\n{title}" if title else "")
+        print_table(*table)
+
+
+def _write(ctx: click.Context, html: str | None, made: Callable[[], str]) -> None:
+    """Write the page; what was printed is whole without it."""
+    for fault in refused(html, lambda path: write_text(path, made())):
+        click.echo(f"ckpt: {fault}", err=True)
+        ctx.exit(UNAVAILABLE)
 
 
 def _all_plans(loads: rb.Loads, limits: dict[str, Any]) -> Iterator[rb.Plan]:

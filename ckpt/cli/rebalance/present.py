@@ -41,10 +41,51 @@ def document(plan: rb.Plan) -> dict[str, Any]:
     }
 
 
-def summary(plan: rb.Plan) -> str:
-    """What the plan does and what it costs, in a few lines."""
-    explained = plan.explain().splitlines()
-    return "\n".join([*explained[:3], f"planned in {1000 * plan.plan_s:.0f} ms"])
+def summary(plan: rb.Plan) -> list[tuple[str, str]]:
+    """What the plan does, what it costs and what it has to cost: (what, value) in words."""
+    return [
+        ("plan", f"{plan.planner}: {plan.status.value}"),
+        *([("reason", plan.reason)] if plan.reason else []),
+        ("keys", f"{_moving(plan)} of {len(plan.loads):,} move{_by_kind(plan.moves)}"),
+        ("state", _state(plan)),
+        ("bound", _bound(plan)),
+        ("table", _table(plan)),
+        ("peak", f"{_peak(plan.loads_before):.0%} of the mean before, {_peak(plan.loads_after):.0%} after"),
+        ("time", f"planned in {1000 * plan.plan_s:.0f} ms"),
+    ]
+
+
+def _moving(plan: rb.Plan) -> str:
+    return f"{len(np.unique(plan.moves.at)):,}"
+
+
+def _by_kind(moves: rb.Moves) -> str:
+    kinds, counts = np.unique(moves.kind, return_counts=True)
+    listed = ", ".join(f"{kind} {count:,}" for kind, count in zip(kinds, counts.tolist(), strict=True))
+    return f" ({listed})" if listed else ""
+
+
+def _state(plan: rb.Plan) -> str:
+    total = float(plan.loads.state.sum())
+    share = plan.migrated_bytes / total if total else 0.0
+    return f"{plan.migrated_bytes:,.0f} of {total:,.0f} bytes travel ({share:.2%})"
+
+
+def _bound(plan: rb.Plan) -> str:
+    if plan.lower_bound > float(plan.loads.state.sum()) * (1 + 1e-9):
+        return "no plan keeps these limits, whatever it moves"
+    return f"{plan.lower_bound:,.0f} bytes at least, for any plan within the limits"
+
+
+def _table(plan: rb.Plan) -> str:
+    count = len(plan.table)
+    limit = "no limit" if plan.table_limit is None else f"{plan.table_limit:,} allowed"
+    return f"{count:,} {'entry' if count == 1 else 'entries'} afterwards, {limit}"
+
+
+def _peak(loads: rb.loads.F64) -> float:
+    mean = float(loads.mean())
+    return float(loads.max()) / mean if mean else 0.0
 
 
 def instances(plan: rb.Plan) -> Table:
@@ -79,6 +120,23 @@ def key_rows(plan: rb.Plan, top: int) -> Table:
         for at in heaviest
     ]
     return ("key", "of the load", "bytes", "instance", "plan"), rows
+
+
+def largest_moves(plan: rb.Plan, top: int) -> Table:
+    """The moves that most state travels for."""
+    moves = plan.moves
+    total = float(plan.loads.state.sum()) or 1.0
+    rows: list[Sequence[object]] = [
+        [
+            str(_name(plan.loads, int(moves.at[k]))),
+            str(moves.kind[k]),
+            f"{moves.source[k]} to {moves.target[k]}",
+            f"{moves.state_bytes[k]:,.0f}",
+            f"{moves.state_bytes[k] / total:.2%}",
+        ]
+        for k in np.argsort(-moves.state_bytes, kind="stable")[:top].tolist()
+    ]
+    return ("key", "kind", "instances", "bytes", "of all state"), rows
 
 
 def compared(plan: rb.Plan) -> Sequence[object]:

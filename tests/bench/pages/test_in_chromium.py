@@ -1,4 +1,4 @@
-"""Every page of the benchmarks in a real browser: charts are there, fit, can be read; nothing is logged."""
+"""Every page of the command line in a real browser: charts are there, fit, can be read; nothing is logged."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from ckpt.cli import main
+from ckpt.plot import Pair, pairs
 from ckpt_bench.plot import (
     Bar,
     Event,
@@ -178,6 +179,15 @@ def every_chart() -> str:
             "tail", {name: [(p, 10.0 + n) for p in (0, 50, 100)] for n, name in enumerate(stores)}
         ),
         "hours": over_time("hours", "operations/s", {"all": [(s, 50 + s % 7) for s in range(0, 40_000, 10)]}),
+        "pairs": pairs(
+            "pairs",
+            ("before", "after"),
+            [
+                Pair(f"instance {n}", 9.0 - n, None if n == 3 else 5.0, f"{900 - 100 * n} % to 500 %", 5.5)
+                for n in range(5)
+            ],
+            limit="limit",
+        ),
         "moment": over_time(
             "moment", "operations/s", {"all": [(0, 5.0)]}, [Event(0.1, "CRASH"), Event(0.2, "GC")]
         ),
@@ -197,6 +207,23 @@ def written_by(*command: str) -> Callable[[Path], str]:
     return write
 
 
+def plan_page(*options: str) -> Callable[[Path], str]:
+    """The page of `ckpt rebalance plan` for skewed loads on fifteen instances, one of which is given up."""
+
+    def write(folder: Path) -> str:
+        rows = [f"key {n},{n % 15},{1000 // n},{n * 97},{n % 14}" for n in range(1, 400)]
+        loads, html = folder / "loads.csv", folder / "plan.html"
+        loads.write_text("\n".join(["key,instance,cost,state,home", *rows, f"{'long ' * 30},0,1,1,0"]))
+        limits = ("--instances", "14", "--theta", "0.3")
+        done = CliRunner().invoke(
+            main, ["rebalance", "plan", str(loads), *limits, "--html", str(html), *options]
+        )
+        assert done.exit_code == 0, done.output
+        return html.read_text(encoding="utf-8")
+
+    return write
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "spark": lambda _: spark_page(),
     "run with everything": lambda _: busy_run(),
@@ -206,6 +233,9 @@ PAGES: dict[str, Callable[[Path], str]] = {
         "compare", "durable-batch-100", "raw-append-nosync", "--quick", "--rounds", "2"
     ),
     "bench growth": written_by("growth", "--quick", "--keys", "300,1e3", "--store", "log", "--store", "lmdb"),
+    "bench plan": written_by("plan", "race", "growth", "--quick"),
+    "rebalance plan": plan_page(),
+    "rebalance plan --compare": plan_page("--compare"),
     "bench reproduce": written_by("reproduce", "s4", "fig-4.1", "fig-4.2", "table-5.1", "--quick"),
 }
 
