@@ -13,6 +13,8 @@ LEAST_KEYS, MOST_KEYS = 30, 60
 _INSTANCES = 5
 _SETTLED = 3
 """Intervals before the one that is judged, so that keys are away from home."""
+_SPREAD = 5.0
+"""If state were in proportion to load, most problems would have the same obvious answer."""
 
 
 @dataclass
@@ -29,7 +31,7 @@ def problems(count: int, seed: int, done: Callable[[Answers], object]) -> None:
     """So many problems of 30 to 60 keys, each with both tables; those without an optimum are passed over."""
     for number in range(count):
         keys = LEAST_KEYS + number * (MOST_KEYS - LEAST_KEYS) // max(count - 1, 1)
-        setting = Setting(keys, pairs=1, instances=_INSTANCES, table_limit=None)
+        setting = Setting(keys, pairs=1, instances=_INSTANCES, table_limit=None, spread=_SPREAD)
         way = Trajectory(setting, seed + number)
         for _ in range(_SETTLED):
             way.apply(way.plan(way.advance(), "lag"))

@@ -84,4 +84,4 @@ def _bar(label: str, each: Figure) -> Bar:
 
 
 def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

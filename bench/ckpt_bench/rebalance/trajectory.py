@@ -30,6 +30,8 @@ class Setting:
     table_limit: int | None = 3000
     exponent: float = 0.85
     fluctuation: float = 1.0
+    spread: float = 1.0
+    """A tuple of one key leaves up to so many times the state of a tuple of another."""
 
     @property
     def name(self) -> str:
@@ -62,6 +64,7 @@ class Trajectory:
             tuples=10.0 * setting.keys,
             seed=seed,
         )
+        self._tuple_state = np.random.default_rng(seed).uniform(1.0, setting.spread, setting.keys)
         self._intervals = iter(stream.follow(lambda _: self._place))
         self._states: deque[npt.NDArray[np.float64]] = deque(maxlen=setting.window)
         self._place = np.empty(0, np.int32)
@@ -72,7 +75,7 @@ class Trajectory:
         interval = next(self._intervals)
         if not len(self._home):
             self._home = self._place = homes(interval.keys, self.setting.instances)
-        self._states.append(interval.state)
+        self._states.append(interval.state * self._tuple_state)
         return rb.Loads(interval.keys, interval.cost, sum(self._states), self._place, home=self._home)
 
     def plan(self, loads: rb.Loads, planner: str) -> rb.Plan:
