@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ckpt.rebalance as rb
+from ckpt.rebalance.simulate.generators import DriftingZipf
 
 HEAVY, LIGHT = 30.0, 1.0
 FULL = 1400.0
@@ -80,3 +81,22 @@ def test_a_switch_that_has_no_room_is_not_paid_for_as_a_move() -> None:
     assert set(plan.moves.kind[heavy]) == {"switch"}, "what has a backup goes there, or stays"
     assert heavy.sum() > 5
     assert plan.migrated_bytes <= 1000 * (~heavy).sum()
+
+
+@pytest.mark.parametrize("seed", [3, 6, 7, 10])
+def test_limits_are_kept_beside_several_giants(seed: int) -> None:
+    """Instances of giants give up nearly all other keys, which a table of 300 entries has hardly room for."""
+    rng, count, instances, limit = np.random.default_rng(seed), 2000, 15, 300
+    stream = DriftingZipf(keys=count, pairs=3, instances=instances, intervals=6, seed=seed)
+    giants = rng.choice(count, 3, replace=False)
+    places = [np.empty(0, np.int32)]
+    for interval in stream.follow(lambda _: places[-1]):
+        cost = interval.cost.copy()
+        cost[giants] = cost.sum() / instances * np.linspace(1.2, 3, 3) * rng.uniform(0.9, 1.1, 3)
+        if not len(places[-1]):
+            places.append(interval.loads(np.zeros(count, np.int32)).home_of(instances))
+        loads = rb.Loads(interval.keys, cost, interval.state, places[-1])
+        plan = rb.plan(loads, "lag", instances=instances, table_limit=limit)
+        assert plan.status is rb.Status.GIANT, plan.reason
+        assert len(plan.table) <= limit
+        places.append(plan.place)

@@ -20,7 +20,9 @@ instance solves a covering knapsack of its own: lose the excess at the least pri
    (no entry), or the instance with the most room. A key that fits nowhere stays, and its instance chooses
    again without it.
 5. **Undo** (`repair`). A move that no limit needs is taken back, most state first, until there is none.
-6. **Search** (`local_search`). Small problems, where the coupling through rooms and entries matters most,
+6. **Ask Mixed** where limits are not kept, but nearly: its exchanges place heavy keys for which no instance
+   has room.
+7. **Search** (`local_search`). Small problems, where the coupling through rooms and entries matters most,
    get a tabu search.
 
 What was considered a weakness, and what came of it (docs/performance.md has figures):
@@ -42,11 +44,16 @@ from ckpt.rebalance.planners.lag.attempt import attempt
 from ckpt.rebalance.planners.lag.field import promising_field
 from ckpt.rebalance.planners.lag.local_search import MOST_CELLS, improve
 from ckpt.rebalance.planners.lag.repair import keep_table, take_back
+from ckpt.rebalance.planners.mixed import mixed
+from ckpt.rebalance.planners.mixed_bf import badness
 from ckpt.rebalance.planning import Problem, planner
 from ckpt.rebalance.planning.problem import I32
 
 ATTEMPTS = 6
 """How many prices are carried out, if what the bins said does not come true."""
+
+NEARLY = 0.25
+"""Where limits are not kept, and no more of the table's is missing, Mixed is asked too."""
 
 
 @planner("lag")
@@ -70,6 +77,9 @@ def lag(problem: Problem) -> I32:
         if wrong[0]:
             margin = max(margin, wrong[0] - field.overuse - promise.grows)
     wrong, place = min(answers, key=lambda answer: answer[0])
+    if wrong[:2] != (0, 0) and wrong[0] <= NEARLY * problem.table_limit:
+        other = take_back(problem, mixed(problem).target)
+        wrong, place = min((wrong, place), (badness(problem, other), other), key=lambda answer: answer[0])
     if wrong[0]:
         place = keep_table(problem, place)
     if small and wrong != (0, 0, 0):
