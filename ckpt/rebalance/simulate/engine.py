@@ -130,12 +130,6 @@ class Engine:
         """Some instances stop for a time."""
         self._halts += [halt for halt in halts if halt.until_s > max(halt.from_s, self.now_s)]
 
-    def send(self, interval: Interval) -> Passed:
-        """Time goes on until the source has sent the whole interval."""
-        self.begin(interval)
-        self.advance()
-        return self.passed()
-
     def delay(self, by_s: float) -> None:
         """Every key that waits, and every instance that has halted or will, does so for longer."""
         for hold in self._holds:
@@ -144,6 +138,12 @@ class Engine:
             Halt(halt.instance, halt.from_s + by_s * (halt.from_s > self.now_s), halt.until_s + by_s)
             for halt in self._halts
         ]
+
+    def send(self, interval: Interval) -> Passed:
+        """Time goes on until the source has sent the whole interval."""
+        self.begin(interval)
+        self.advance()
+        return self.passed()
 
     def begin(self, interval: Interval) -> None:
         """The source has this interval to send next; `advance` lets time go on, `passed` reports."""
@@ -220,6 +220,7 @@ class Engine:
         for d, queue in enumerate(self._queues):
             while runs[d] and queue.blocks and queue.blocks[0].work <= 0:
                 self._complete(d, self.now_s, self.now_s, whole=True)
+        # Tuples wait where there is a queue or nothing is done; elsewhere they pass, unless too many come.
         waits = [bool(queue.blocks) or not running for queue, running in zip(self._queues, runs, strict=True)]
         drained = sum(queue.rate for queue, running in zip(self._queues, runs, strict=True) if running)
         room = self.cluster.max_pending - self.pending
@@ -227,6 +228,7 @@ class Engine:
         rate = 1 / self.cluster.interval_s
         if full:
             rate = min(rate, _bearable(flow, waits, drained))
+        # How long each of these rates stays as it is: the phase ends with the first that changes.
         times_s = [until_s - self.now_s, self._left / rate if rate > 0 else math.inf]
         growth = rate * flow.all_tuples - drained
         for d, queue in enumerate(self._queues):
@@ -236,7 +238,7 @@ class Engine:
             if (waits[d] or fed > 1) and (flow.tuples[d] > 0 or flow.work[d] > 0):
                 queue.open_block(flow, d)
             if waits[d] and runs[d]:
-                head = queue.blocks[0]
+                head = queue.blocks[0]  # if it is the last one too, what comes is added to it
                 shrinks = 1 - (fed if head is queue.blocks[-1] else 0.0)
                 times_s.append(head.work / shrinks if shrinks > 0 else math.inf)
         if growth > 0 and not full:

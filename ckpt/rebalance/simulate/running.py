@@ -55,8 +55,8 @@ class Balancing:
     """What the planner calls its own, such as `beta` of `mixed`."""
     protocol: Protocol = pause_and_resume
     above_score: float | None = None
-    """Plan when the relative standard deviation of loads exceeds this, in percent (dlb-cep-2016), and then
-    whatever `theta` says. None: plan when a load exceeds the mean by `theta`."""
+    """Plan only when the relative standard deviation of loads exceeds this, in percent (dlb-cep-2016); a plan
+    still aims at `theta`, or at an option of the planner. None: when a load exceeds the mean by `theta`."""
     controller: ControllerOptions | None = None
     """Leave it to a controller when to plan and what to carry out; its `theta` counts then."""
 
@@ -127,10 +127,10 @@ class _Run:
             if not 0 <= failure.instance < cluster.instances:
                 raise ConfigError(f"instance {failure.instance} cannot die: there are {cluster.instances}")
         self.balancing = balancing
-        self.table = RoutingTable(cluster.instances)
-        self.engine = Engine(cluster, self._route(cluster), watch)
-        self.records: list[Record] = []
         self._cluster = cluster
+        self.table = RoutingTable(cluster.instances)
+        self.engine = Engine(cluster, self._route(), watch)
+        self.records: list[Record] = []
         self._failures = deque(sorted(failures, key=lambda failure: failure.at_s))
         self._recovery = recovery
         self._window = Window(balancing.window, cost="last")
@@ -157,9 +157,9 @@ class _Run:
         self.records.append(_record(passed, loads, decided, engine.pending))
         return self.records[-1]
 
-    def _route(self, cluster: Cluster) -> Route:
+    def _route(self) -> Route:
         if self.balancing.planner in RULES - {"kg"}:
-            return ByRule(self.balancing.planner, cluster.instances)
+            return ByRule(self.balancing.planner, self._cluster.instances)
         return ByTable(self.table)
 
     def _loads(self) -> Loads:
@@ -233,7 +233,7 @@ class _Run:
         )
         schedule = self.balancing.protocol(migration)
         self.table = table
-        engine.reroute(self._route(self._cluster), holds(moves.key, schedule.resume_s), schedule.halts)
+        engine.reroute(self._route(), holds(moves.key, schedule.resume_s), schedule.halts)
         return float(schedule.resume_s.max(initial=engine.now_s)) - engine.now_s
 
     def _fail(self, failure: Failure) -> None:
@@ -247,7 +247,7 @@ class _Run:
         engine.halt(recovered.halts)
         if recovered.table is not None:
             self.table = recovered.table
-        engine.reroute(self._route(self._cluster), holds(recovered.keys, recovered.resume_s))
+        engine.reroute(self._route(), holds(recovered.keys, recovered.resume_s))
         if recovered.table is not None:
             engine.resend(failure.instance)
 

@@ -74,3 +74,13 @@ def test_the_mean_of_a_window_is_over_its_intervals_and_the_last_cost_is_not() -
         last.add(interval.loads(zero))
     assert mean.loads().cost.tolist() == [2.5]
     assert last.loads().cost.tolist() == [4.0]
+
+
+@given(st.lists(intervals(), min_size=1, max_size=8))
+def test_an_endless_window_forgets_nothing(stream: list[Interval]) -> None:
+    endless, wide = Window(None, cost="last"), Window(len(stream), cost="last")
+    for interval in stream:
+        for held in (endless, wide):
+            held.add(interval.loads(np.zeros(len(interval), np.int32)))
+    for name in ("keys", "cost", "state", "rows"):
+        assert getattr(endless.loads(), name).tolist() == getattr(wide.loads(), name).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -200,8 +201,9 @@ class TestWhenToPlan:
 
     def test_every_planner_without_a_table_is_a_rule(self) -> None:
         for name in set(planner_names()) - {"exact"}:
-            records = run(skewed(1, 3), Cluster(4, 5.0), Balancing(name)).records
-            assert (name in RULES) == all(record.table_size == 0 for record in records), name
+            result = run(skewed(1, 3), Cluster(4, 5.0), Balancing(name))
+            assert (name in RULES) == (not result.column("table_size").any()), name
+            assert result.processed + result.records[-1].pending == pytest.approx(3000), name
 
 
 class TestFailures:
@@ -283,3 +285,23 @@ def test_a_run_may_end_before_its_workload() -> None:
     result = run(skewed(2, 6), Cluster(INSTANCES, 5.0), until_s=12.0)
     assert result.seconds == pytest.approx(12.0)
     assert result.column("tuples").tolist() == pytest.approx([1000, 1000, 400])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Cluster(0), "instances must be from 1"),
+        (lambda: Cluster(2, interval_s=0), "interval_s must be above 0"),
+        (lambda: Cluster(2, max_pending=0), "max_pending must be above 0"),
+        (lambda: Network(bandwidth_bytes_s=0), "bandwidth_bytes_s must be above 0"),
+        (lambda: Network(latency_s=-1), "latency_s must be from 0"),
+        (lambda: Splitter(keys_at_once=0), "keys_at_once at least 1"),
+        (lambda: FromStore(read_bytes_s=0), "read_bytes_s above 0"),
+        (lambda: Balancing(window=3, load_intervals=4), "load_intervals must be from 1 to the window"),
+        (lambda: run(skewed(1, 1), TIGHT, Balancing("mixt")), "did you mean 'mixed'"),
+        (lambda: run(skewed(1, 1), TIGHT, Balancing("mixed", options={"beto": 1})), "no option 'beto'"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
