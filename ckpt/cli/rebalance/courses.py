@@ -8,6 +8,7 @@ from statistics import fmean
 import numpy as np
 
 from ckpt.plot import Section, over_time, page
+from ckpt.plot.scales import number
 from ckpt.rebalance.loads import F64
 from ckpt.rebalance.simulate import Result
 
@@ -19,13 +20,13 @@ HEADER = (
 of all state that moves after an interval; `slowest` the instance with the highest mean latency."""
 
 _COURSES: Sequence[tuple[str, str, str, str, float]] = (
-    ("Skew", "load of the fullest instance over the mean", "skew", "of the mean", 1.0),
-    ("Migrated state", "part of all state that moves after an interval", "migrated_share", "%", 100.0),
-    ("Throughput", "tuples that all instances complete", "throughput", "tuples/s", 1.0),
-    ("Latency", "mean from the source to the end of processing", "latency_s", "ms", 1000.0),
-    ("Latency of the slowest instance", "the one with the highest mean", "latency_slowest_s", "ms", 1000.0),
-    ("Routing table", "entries", "table_size", "entries", 1.0),
-    ("Tuples that wait", "in queues, or for their key to resume", "pending", "tuples", 1.0),
+    ("Skew", "Load of the fullest instance over the mean.", "skew", "of the mean", 1.0),
+    ("Migrated state", "Part of all state that moves after an interval.", "migrated_share", "%", 100.0),
+    ("Throughput", "What all instances complete.", "throughput", "tuples/s", 1.0),
+    ("Latency", "Mean from the source to the end of processing.", "latency_s", "ms", 1000.0),
+    ("Latency of the slowest instance", "That with the highest mean.", "latency_slowest_s", "ms", 1000.0),
+    ("Routing table", "Keys with a place of their own.", "table_size", "entries", 1.0),
+    ("Tuples that wait", "In queues, or for their keys to resume.", "pending", "tuples", 1.0),
 )
 """Title, what it is, column, unit, factor."""
 
@@ -60,9 +61,9 @@ def html(results: Sequence[Result]) -> str:
         rows = []
         for name, points in courses.items():
             values = [value for _, value in points]
-            rows.append([name, *(f"{v:.4g}" for v in (min(values), fmean(values), max(values)))])
-        header = ["planner", "least", "mean", "most"]
-        sections.append(Section(title, f"{about}, {unit}.", over_time(title, unit, courses), header, rows))
+            rows.append([name, *(number(v) for v in (min(values), fmean(values), max(values)))])
+        header = ["planner", f"least, {unit}", "mean", "most"]
+        sections.append(Section(title, about, over_time(title, unit, courses), header, rows))
     intervals, seconds = len(results[0].records), results[0].seconds
     return page(
         "ckpt rebalance simulate", f"{intervals} intervals, {seconds:,.0f} simulated seconds.", sections

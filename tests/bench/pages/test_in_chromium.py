@@ -195,6 +195,16 @@ def every_chart() -> str:
     return page("Every chart", "With figures.", [Section(n, n, c, ["a"], [["b"]]) for n, c in charts.items()])
 
 
+def simulated(folder: Path) -> str:
+    """The page of `ckpt rebalance simulate` for a small stream."""
+    html = folder / "simulated.html"
+    planners = [f"--planner={name}" for name in ("kg", "pkg", "lag", "mixed")]
+    arguments = ["-p", "keys=2000", "--intervals", "12", "--instances", "5", *planners, "--html", str(html)]
+    done = CliRunner().invoke(main, ["rebalance", "simulate", *arguments])
+    assert done.exit_code == 0, done.output
+    return html.read_text(encoding="utf-8")
+
+
 def written_by(*command: str) -> Callable[[Path], str]:
     """The page that a command writes, at sizes that say nothing about speed."""
 
@@ -236,6 +246,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "bench plan": written_by("plan", "race", "growth", "--quick"),
     "rebalance plan": plan_page(),
     "rebalance plan --compare": plan_page("--compare"),
+    "rebalance simulate": simulated,
     "bench reproduce": written_by("reproduce", "s4", "fig-4.1", "fig-4.2", "table-5.1", "--quick"),
 }
 
