@@ -62,8 +62,8 @@ def reproduce(
     mixed is the paper about the planner Mixed; its EXPERIMENTs are fig-7 to fig-14, fig-17 to fig-21 and
     theorems, in two minutes. They need no folder.
 
-    dlb is the paper about load balancing of complex event processing; its EXPERIMENTs are table-1, fig-3 and
-    fig-4, in the simulator, in half a minute.
+    dlb is the paper about load balancing of complex event processing; its EXPERIMENTs are table-1,
+    fig-3a, fig-3b, fig-4a and fig-4b, in the simulator, in half a minute.
 
     mnrt is the paper about keys that are split on demand; its EXPERIMENTs are fig-3 to fig-8, in a minute and
     a half. They run in the simulator, and need no folder.

@@ -20,6 +20,7 @@ from ckpt_bench.reproduce.dlb.streams import (
     stream,
 )
 from ckpt_bench.reproduce.experiments import Lab
+from ckpt_bench.reproduce.spread import Rounds, ratios
 
 SCORE = 15.0
 """Percent: above it a technique plans; DLB stops at it."""
@@ -96,10 +97,14 @@ class Compared:
         values: Sequence[float] = getattr(self.techniques[name], figure)
         return values
 
+    def over(self, figure: str, one: str, other: str) -> Rounds:
+        """The ratio of one figure of two techniques, seed by seed."""
+        return ratios(self.of(one, figure), self.of(other, figure))
+
 
 def seeds(lab: Lab) -> int:
     """How many streams each technique is run on."""
-    return lab.pick(quick=2, small=10, full=30)
+    return lab.pick(quick=1, small=10, full=30)
 
 
 def thinned(lab: Lab) -> int:

@@ -49,9 +49,6 @@ def _run(lab: Lab) -> Table1:
 def _check(found: Table1) -> list[Claim]:
     runs = found.runs
 
-    def over(figure: str, one: str, other: str) -> Rounds:
-        return ratios(runs.of(one, figure), runs.of(other, figure))
-
     slack = "engines have room here: only a score far above the mean slows KG down, and for a short time"
     busy = "while state is read for minutes no technique plans, and the loads move on"
     return [
@@ -59,7 +56,7 @@ def _check(found: Table1) -> list[Claim]:
             at_least(
                 f"{name} processes more tweets than KG ({PAPER[name][0] / PAPER[KG][0]:.3f} times)",
                 f"tweets, {name} / KG",
-                spread(over("processed", name, KG)),
+                spread(runs.over("processed", name, KG)),
                 1.01,
                 slack,
             )
@@ -68,14 +65,14 @@ def _check(found: Table1) -> list[Claim]:
         at_most(
             "LPTF processes fewer than KG (0.749 times), since it moves so much",
             "tweets, LPTF / KG",
-            spread(over("processed", LPTF, KG)),
+            spread(runs.over("processed", LPTF, KG)),
             0.99,
             "what waits is processed later, as long as the limit of tweets under way is not reached",
         ),
         between(
             "PKG processes as many as DLB (0.995 times DLB-L)",
             "tweets, PKG / DLB-L",
-            spread(over("processed", PKG, DLB_L)),
+            spread(runs.over("processed", PKG, DLB_L)),
             0.98,
             1.02,
             busy,
@@ -83,28 +80,28 @@ def _check(found: Table1) -> list[Claim]:
         at_least(
             "DLB-L balances: its score is 18.34 %, KG's 44.53 (2.43 times)",
             "score, KG / DLB-L",
-            spread(over("score", KG, DLB_L)),
+            spread(runs.over("score", KG, DLB_L)),
             1.25,
             busy,
         ),
         at_least(
             "DLB-H balances: its score is 23.43 % (KG: 1.90 times)",
             "score, KG / DLB-H",
-            spread(over("score", KG, DLB_H)),
+            spread(runs.over("score", KG, DLB_H)),
             1.25,
             busy,
         ),
         at_least(
             "DLB-L balances better than DLB-H (1.28 times)",
             "score, DLB-H / DLB-L",
-            spread(over("score", DLB_H, DLB_L)),
+            spread(runs.over("score", DLB_H, DLB_L)),
             1.0,
             "it moves ten times as many keys, and cannot plan again before their tweets were read",
         ),
         at_most(
             "LPTF balances better than DLB-L (0.79 times)",
             "score, LPTF / DLB-L",
-            spread(over("score", LPTF, DLB_L)),
+            spread(runs.over("score", LPTF, DLB_L)),
             1.0,
             "it moves most keys, and cannot plan again before their tweets were read",
         ),
