@@ -57,7 +57,7 @@ def _race_chart(figures: Sequence[Figure]) -> str:
         each for each in figures if each.part == "race" and each.what.startswith(("time of", "state of"))
     ]
     return bars(
-        "Mixed over LAG", [_bar(f"{each.where.partition(',')[0]}: {each.what}", each) for each in ratios]
+        "Mixed over LAG", [_bar(f"{each.where.rpartition(', ')[0]}: {each.what}", each) for each in ratios]
     )
 
 

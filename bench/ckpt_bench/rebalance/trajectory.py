@@ -35,8 +35,8 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Such as `p7, 1,000,000 keys`."""
-        return f"p{self.pairs}, {self.keys:,} keys"
+        """Such as `p7, f 0.5, 1,000,000 keys`."""
+        return f"p{self.pairs}, f {self.fluctuation:g}, {self.keys:,} keys"
 
 
 class Trajectory:
