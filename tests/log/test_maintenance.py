@@ -19,6 +19,8 @@ from ckpt.contract.addresses import Durability
 from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError
 from ckpt.types import Changes
+from ckpt_backends.engine.sight import Live
+from ckpt_backends.engine.storage import SegmentGoneError
 from ckpt_backends.log import LogBackend, LogOptions
 
 PATIENCE_S = 60
@@ -196,3 +198,25 @@ def test_close_ends_a_collection_that_runs(
         assert list(again.verify()) == []
         again.compact()
         assert dict(again.scan("words")) == expected
+
+
+def test_segments_may_be_retired_again_and_again_under_a_question(tmp_path: Path) -> None:
+    """Where segments are tiny and many commit, the next is collected before the question is asked again."""
+    with LogBackend(str(tmp_path / "log")) as log:
+        log.put_many("words", {b"be": b"2"})
+        asked = 0
+
+        def question() -> bytes:
+            nonlocal asked
+            asked += 1
+            if asked <= 5:
+                log._engine.live = Live(log._engine.summaries)  # as a collection does
+                raise SegmentGoneError("segments/1.seg is gone")
+            return log.get_many("words", [b"be"])[b"be"]
+
+        def gone() -> bytes:
+            raise SegmentGoneError("segments/1.seg is gone")
+
+        assert log._read(question) == b"2"
+        with pytest.raises(SegmentGoneError):
+            log._read(gone)

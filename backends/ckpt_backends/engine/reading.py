@@ -35,7 +35,6 @@ from ckpt_backends.engine.maintenance import Maintenance
 from ckpt_backends.engine.native import native
 from ckpt_backends.engine.runs import RECORD_BITS, RECORD_MASK, SEGMENT_SHIFT, U64, IndexDamagedError, Run
 from ckpt_backends.engine.segment import Segment
-from ckpt_backends.engine.sight import Live
 
 Answer = TypeVar("Answer")
 
@@ -43,6 +42,8 @@ _SAMPLED_KEYS = 16
 _TRIES_WITHOUT_LOCK = 2
 _WORTH_COLUMNS = 48
 """So many records of a frame are read sooner as columns than one by one."""
+_MOST_RETIRED = 100
+"""How often one question may find that what it was about to read was retired meanwhile."""
 
 
 class EngineReader(Backend):
@@ -376,7 +377,7 @@ class EngineReader(Backend):
         engine = self._engine
         if self._has_company:
             self._look(of)
-        tried_again = False
+        mended, retired = False, 0
         while True:
             turn, live = engine.turn, engine.live
             if turn & 1:
@@ -387,9 +388,15 @@ class EngineReader(Backend):
             except Exception as error:
                 if engine.turn != turn:
                     continue
-                if tried_again or not self._can_ask_again(error, live):
+                if isinstance(error, CorruptRecordError) and engine.live is not live:
+                    # A segment may be retired between finding a record in it and reading it: again and again
+                    # where segments are small and many commit.
+                    retired += 1
+                    if retired < _MOST_RETIRED:
+                        continue
+                if mended or not self._mend(error):
                     raise
-                tried_again = True
+                mended = True
             else:
                 if engine.turn == turn:
                     return answer
@@ -399,19 +406,16 @@ class EngineReader(Backend):
         del namespace
         self._engine.refresh()
 
-    def _can_ask_again(self, error: Exception, live: Live) -> bool:
-        """Mend or look up what a question stumbled over; False if that changes nothing."""
+    def _mend(self, error: Exception) -> bool:
+        """Rebuild or look up what a question stumbled over; False if that changes nothing."""
         if isinstance(error, IndexDamagedError):
             with self._maintenance.paused():
                 self._engine.rebuild()
             return True
-        if not isinstance(error, CorruptRecordError):
-            return False
-        # A segment may have been retired between finding a record in it and reading it.
-        if self._engine.storage.read_only:
+        if isinstance(error, CorruptRecordError) and self._engine.storage.read_only:
             self._engine.reload()
             return True
-        return self._engine.live is not live
+        return False
 
 
 def _named(error: CorruptRecordError, namespace: str, key: bytes | None = None) -> CorruptRecordError:
