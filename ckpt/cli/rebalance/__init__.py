@@ -12,7 +12,7 @@ _COMMANDS = {
     "plan": "ckpt.cli.rebalance.plan",
     "scale": _PLACING,
     "simulate": "ckpt.cli.rebalance.simulate",
-    "tables": _PLACING,
+    "status": "ckpt.cli.rebalance.status",
     "verify": _PLACING,
 }
 

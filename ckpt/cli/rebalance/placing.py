@@ -1,4 +1,4 @@
-"""`ckpt rebalance tables`, `scale`, `home` and `verify`: by which tables a query's keys are placed."""
+"""`ckpt rebalance scale`, `home` and `verify`: where the keys of a query are placed."""
 
 from __future__ import annotations
 
@@ -8,47 +8,15 @@ import click
 
 from ckpt.cli.failures import BAD_DATA
 from ckpt.cli.look import json_option
-from ckpt.cli.show import print_json, print_table
+from ckpt.cli.show import print_json
 from ckpt.cli.stores import address_parameter
 from ckpt.contract.opening import open_to_read
 from ckpt.errors import ConfigError
 from ckpt.rebalance import RoutingTable
 from ckpt.spark.rebalancing import open_tables
 from ckpt.spark.rebalancing.placement import misplaced, partitions_of
-from ckpt.spark.rebalancing.tables import QueryTables
 
 _MOST_SHOWN = 20
-
-
-@click.command()
-@click.argument("address", callback=address_parameter)
-@click.argument("query")
-@json_option
-def tables(address: str, query: str, as_json: bool) -> None:
-    """Show by which tables the keys of a query are placed from its next batch on.
-
-    QUERY is its id, as `ckpt ls` shows it: spark/QUERY. Operators that share an exchange share a table.
-    """
-    with open_to_read(address) as backend:
-        partitions = partitions_of(backend, query)
-        kept = QueryTables(backend, query)
-        found = {operator: kept.read(operator) for operator in sorted(partitions) if partitions[operator] > 1}
-    there = max(partitions.values())
-    rows = [
-        (
-            operator,
-            there,
-            there if table is None else table.instances,
-            0 if table is None else len(table),
-            0 if table is None else table.version,
-        )
-        for operator, table in found.items()
-    ]
-    names = ("operator", "partitions", "active", "routes", "version")
-    if as_json:
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
-    else:
-        print_table(names, rows)
 
 
 @click.command()

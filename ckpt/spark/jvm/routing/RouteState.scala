@@ -46,17 +46,27 @@ object RouteState extends Logging {
         val (sharing, apart) = before.partition(_.exchanges.exists(e => one.exchanges.exists(_ eq e)))
         apart :+ (sharing :+ one).reduce(_ + _)
       }
-      val tables = tablesOf(groups, plan, conf)
-      val routings = new IdentityHashMap[ShuffleExchangeExec, Routing]
-      groups.zip(tables).foreach { case (group, table) =>
-        val routing = Routing(table, group.info.numPartitions, group.operators.map(routed))
-        group.exchanges.foreach(routings.put(_, routing))
+      val hadoopConf = plan.session.sessionState.newHadoopConf()
+      val namespace = Namespace.ofTables(groups.head.info.checkpointLocation, hadoopConf)
+      val loads = Namespace.ofLoads(namespace)
+      val sidecar = Sidecar.of(Settings.sidecar(StateStoreConf(conf)))
+      val routings = new IdentityHashMap[ShuffleExchangeExec, (Routing, KeyCounts)]
+      val counted = groups.zip(tablesOf(groups, namespace, sidecar)).map { case (group, table) =>
+        val info = group.info
+        val routing = Routing(table, info.numPartitions, group.operators.map(routed))
+        val counts = new KeyCounts(info.numPartitions, LoadReports.wanted(loads, group.first))
+        plan.session.sparkContext.register(counts)
+        group.exchanges.foreach(routings.put(_, (routing, counts)))
+        CountedGroup(group.first, info.numPartitions, table.version, counts)
       }
+      val batch = groups.head.info.storeVersion
+      LoadReports.expect(
+        plan.session.sparkContext, groups.head.info.queryRunId, CountedBatch(batch, loads, sidecar, counted))
       // Exchanges are known by their identity, and one may be under another: from the top down.
       def place(node: SparkPlan): SparkPlan = node match {
         case exchange: ShuffleExchangeExec if routings.containsKey(exchange) =>
-          val routing = routings.get(exchange)
-          RoutedExec(placedBy(exchange, routing).mapChildren(place), routing, groups.head.info.storeVersion)
+          val (routing, counts) = routings.get(exchange)
+          RoutedExec(placedBy(exchange, routing, counts).mapChildren(place), routing, batch)
         case other => other.mapChildren(place)
       }
       place(plan)
@@ -64,11 +74,14 @@ object RouteState extends Logging {
   }
 
   /** Where an exchange sends rows now; as Spark has it if the table says the same. */
-  private def placedBy(exchange: ShuffleExchangeExec, routing: Routing): ShuffleExchangeExec =
+  private def placedBy(exchange: ShuffleExchangeExec, routing: Routing, counts: KeyCounts): ShuffleExchangeExec =
     exchange.outputPartitioning match {
-      case HashPartitioning(keys, partitions) if !routing.table.isHash =>
+      case hashed @ HashPartitioning(keys, partitions) =>
         val place = RoutedPartitionId(new CollationAwareMurmur3Hash(keys), routing.table)
-        exchange.copy(outputPartitioning = ShufflePartitionIdPassThrough(DirectShufflePartitionID(place), partitions))
+        val placed =
+          if (routing.table.isHash) hashed
+          else ShufflePartitionIdPassThrough(DirectShufflePartitionID(place), partitions)
+        exchange.copy(placed, CountedExec(exchange.child, keys, routing.table, counts))
       case _ => exchange
     }
 
@@ -108,10 +121,8 @@ object RouteState extends Logging {
     RoutedOperator(info.operatorId, operator.shortName, format, operator.stateStoreNames, info.stateStoreCkptIds)
   }
 
-  private def tablesOf(groups: Seq[Shuffled], plan: SparkPlan, conf: SQLConf): Seq[RoutingTable] = {
-    val namespace = Namespace.ofTables(groups.head.info.checkpointLocation, plan.session.sessionState.newHadoopConf())
-    val requests = new CountedRequests(Sidecar.of(Settings.sidecar(StateStoreConf(conf))))
-    val tables = new CommitReader(requests, namespace, () => ())
+  private def tablesOf(groups: Seq[Shuffled], namespace: String, sidecar: Sidecar): Seq[RoutingTable] = {
+    val tables = new CommitReader(new CountedRequests(sidecar), namespace, () => ())
     val keys = groups.map(group => s"table/${group.first}".getBytes("UTF-8"))
     tables.get(CommitRef.Newest, keys).zip(groups).map { case (bytes, group) =>
       val partitions = group.info.numPartitions

@@ -47,6 +47,9 @@ object Namespace {
     bounded("rebalance", queryId(path, hadoopConf).getOrElse(shown(path)), "")
   }
 
+  /** Where the loads of the keys that those tables place are kept. */
+  def ofLoads(tables: String): String = s"$tables/loads"
+
   private def bounded(kind: String, owner: String, rest: String): String = {
     val whole = s"$kind/$owner$rest"
     if (whole.getBytes(UTF_8).length <= MaxBytes) whole else s"$kind/${digest(whole)}$rest"
