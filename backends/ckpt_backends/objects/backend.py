@@ -31,7 +31,6 @@ from ckpt_backends.engine.backend import EngineBackend
 from ckpt_backends.engine.engine import Engine
 from ckpt_backends.engine.maintenance import Maintenance
 from ckpt_backends.engine.options import check_engine_options
-from ckpt_backends.engine.sight import Live
 from ckpt_backends.engine.storage import LostRaceError
 from ckpt_backends.objects.drivers import LOCAL, S3, driver_of
 from ckpt_backends.objects.filesystems import (
@@ -400,13 +399,13 @@ class FsspecBackend(EngineBackend):
             if behind is False:
                 return
 
-    def _can_ask_again(self, error: Exception, live: Live) -> bool:
-        if isinstance(error, CorruptRecordError) and self._engine.live is live:
+    def _mend(self, error: Exception) -> bool:
+        if isinstance(error, CorruptRecordError):
             # Another writer may have compacted away what our index still points to.
             with self._maintenance.paused():
                 self._engine.reload()
             return True
-        return super()._can_ask_again(error, live)
+        return super()._mend(error)
 
     def stats(self) -> BackendStats:
         require_open(self._closed, self.address)
