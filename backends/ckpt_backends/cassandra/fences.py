@@ -7,7 +7,7 @@ A condition on a batch makes Cassandra store the batch three times. So a write i
 3. write the rows, all with that time;
 4. look again: if another fence is up by now, the write is not acknowledged.
 
-Whoever puts a fence up does so by a condition, and then reads what is announced. Either a writer's look came
+A handle puts a fence up by a condition, and then reads what is announced. Either a writer's look came
 before the fence, and then its announcement is found here, or it comes after, and the writer stops. Writes
 that are announced under lower fences may still be under way, held up in a network for ever so long. Each of
 their keys is written again as it is now, with a slightly later time, so that they lose to it whenever they
@@ -67,7 +67,7 @@ class Look:
     big_cells: bool | None = None
 
     def admits(self, fence: int) -> bool:
-        """Whether that fence is up, and whoever put it up has come to the end of it."""
+        """Whether that fence is up, and the handle that put it up has come to the end of it."""
         return (self.fence or 0) == fence and (self.settled or 0) >= fence
 
 
@@ -184,7 +184,7 @@ class Fences:
         return Look(*rows[0]) if rows else Look()
 
     def _withdraw(self, turn: Turn) -> None:
-        """Nobody waits for this: what stays announced only costs the next owner a little work."""
+        """Best effort: what stays announced only costs the next owner a little work."""
         self._link.post(self._withdrawal(turn.namespace, turn.slot, turn.time))
 
     def _withdrawal(self, namespace: str, slot: bytes, at: int) -> Request:

@@ -32,7 +32,7 @@ class Names:
         return [row[0] for row in rows]
 
     def buckets(self, namespace: str) -> int:
-        """The number of buckets; 0 for a namespace that nobody has registered."""
+        """The number of buckets; 0 for a namespace that was never registered."""
         if known := self._buckets.get(namespace):
             return known
         rows = self._link.ask(Cql.READ_NAME, *self.place(namespace), level=self._link.quorum)
@@ -42,14 +42,14 @@ class Names:
         return self._buckets[namespace]
 
     def register(self, namespace: str) -> None:
-        """Durably note the namespace; whoever comes first decides how many buckets it has."""
+        """Durably note the namespace; the first handle to come decides how many buckets it has."""
         if not self.buckets(namespace):
             self._link.applied((Cql.ADD_NAME, (*self.place(namespace), integer(self._wanted))))
             self.buckets(namespace)
 
 
 class Ledgers:
-    """The numbered records of namespaces, and stamps that nobody gets twice."""
+    """The numbered records of namespaces, and stamps that are given out once."""
 
     def __init__(self, link: Link, names: Names) -> None:
         self._link, self._names = link, names

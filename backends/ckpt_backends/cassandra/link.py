@@ -136,7 +136,7 @@ class Link:
             pass
 
     def post(self, request: Request) -> None:
-        """Send a request whose answer nobody waits for; it may come to nothing."""
+        """Send a request without waiting for its answer; it may come to nothing."""
         with contextlib.suppress(*DRIVER_ERRORS):
             self.send(request)
 

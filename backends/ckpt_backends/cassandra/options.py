@@ -1,4 +1,4 @@
-"""The options of a Cassandra address, and what its location says: hosts, keyspace and who is asking."""
+"""The options of a Cassandra address, and what its location says: hosts, keyspace, user and password."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CassandraOptions(LoginOptions):
 
 @dataclass(frozen=True, slots=True)
 class CassandraTarget:
-    """Whom to ask, as whom, for which keyspace."""
+    """The hosts of an address, its keyspace, its user and password."""
 
     hosts: tuple[tuple[str, int], ...]
     keyspace: str

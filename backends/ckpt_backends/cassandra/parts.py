@@ -1,7 +1,7 @@
 """Large values in parts, written before the row that names them: a row never shows a value that is not whole.
 
 Parts of one value share a random name, so a new value of a key leaves those of the old one alone until
-nobody needs them. All parts of a key are one partition; they are removed by time, so that those of later
+they are not needed. All parts of a key are one partition; they are removed by time, so that those of later
 values stay. What a writer that crashed has left goes when the key gets a large value again, or its namespace
 is dropped.
 """

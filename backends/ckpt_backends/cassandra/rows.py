@@ -32,9 +32,9 @@ from ckpt_backends.cells import NotNowError
 
 _ANNOUNCED_BYTES = 512 << 10
 _LONGEST_TTL_S = 365 * 86_400
-"""What lives longer is not removed by Cassandra, which takes no time beyond 2038; nobody sees it either."""
+"""What lives longer is not removed by Cassandra, which takes no time beyond 2038; readers skip it then."""
 _TTL_SLACK_S, _TTL_SPREAD_S = 60, 3600
-"""Cassandra removes an expired row by its own clock; that of who reads may be behind. And not all at once."""
+"""Cassandra removes an expired row by its own clock; a reader's may be behind. And not all at once."""
 _TRIES = STEP // 64
 _MOST_FENCES, _MOST_TRIES = 63, _TRIES - 3
 

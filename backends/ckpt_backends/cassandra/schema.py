@@ -130,7 +130,7 @@ def _is_complete(link: Link) -> bool:
 def _create(link: Link, options: CassandraOptions) -> None:
     settings = ", ".join(f"'{name}': '{value}'" for name, value in _replication(link, options).items())
     link.run(f"CREATE KEYSPACE IF NOT EXISTS {{}} WITH replication = {{{settings}}}")
-    # Somebody may have made it before, with other settings.
+    # It may have been made before, with other settings.
     rows = link.run(f"SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = {_quoted(link)}")
     replicas = sum(int(value) for value in rows[0][0].values() if value.isdigit())
     for table, columns in _TABLES.items():

@@ -65,7 +65,7 @@ class CassandraServer(CellServer):
         fence: int,
         exclusive: bool,
     ) -> bool:
-        del exclusive  # whoever else writes under this fence does no harm
+        del exclusive  # other handles that write under this fence do no harm
         return self._rows.write(namespace, puts, deletes, ttl_s=ttl_s, fence=fence)
 
     def read_plain(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""How a server is reached: whom an address names, as whom, and over TLS; one reading, one wording for all.
+"""How a server is reached: hosts, user, password and TLS; one reading of addresses, one wording for all.
 
 A password comes from the address, from a file or from the environment, in this order, and appears nowhere:
 not in `repr`, not in messages, not in the address that a backend gives of itself. So no message repeats a
@@ -24,7 +24,7 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<name>[^:/\[\]@,\s]+))(?:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions(CellOptions):
-    """Whether a server is spoken to over TLS, whom to trust, and who the client is."""
+    """Whether a server is spoken to over TLS, which authorities are trusted, and the client's certificate."""
 
     tls: bool = False
     """Speak TLS."""
@@ -74,7 +74,7 @@ class LoginOptions(TlsOptions):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What scheme and location of an address say: whom to ask, as whom, and for what."""
+    """What scheme and location of an address say: hosts, user and password, and the name of the store."""
 
     scheme: str
     listed: tuple[tuple[str, int | None], ...]
@@ -109,8 +109,8 @@ def read_place(address: Address) -> Place:
     >>> "secret" in repr(place)
     False
     """
-    who, _, where = address.location.rpartition("@")
-    user, _, secret = who.partition(":")
+    login, _, where = address.location.rpartition("@")
+    user, _, secret = login.partition(":")
     if re.search(r"[:/@]", secret) or re.search(r"[/@]", user):
         raise ConfigError(
             "write the characters : / @ ? in the user or password of an address as percent escapes"

@@ -54,7 +54,7 @@ class CellBackend(Backend):
     """Keeps checkpoints on a server; what a call has acknowledged is as durable as the server's answer."""
 
     reads_need_mode: ClassVar[bool] = True
-    """Who only reads opens the store with `mode=read`: it must exist, and nothing is ever written."""
+    """A handle that only reads opens the store with `mode=read`: it must exist, and nothing is written."""
 
     def __init__(
         self,
@@ -264,19 +264,19 @@ class CellBackend(Backend):
                 return
             self._closed = True
             spaces = list(self._spaces.values())
-        # From here on nothing is tried twice: who closes a handle of a dead server should not wait for it.
+        # From here on nothing is tried twice: closing a handle of a dead server should not take long.
         self._closing.set()
         try:
             for space in spaces:
                 self._release(space)
         except BackendUnavailableError:
-            # A claim that cannot be given up now harms nobody: the next owner takes it over.
+            # A claim that cannot be given up now does no harm: the next owner takes it over.
             pass
         finally:
             self._server.close()
 
     def compact(self) -> CompactionReport:
-        """Remove cells that nobody can see any more, where the grace for those who read them is over."""
+        """Remove cells that no read can see any more, once the grace for running readers is over."""
         self._require_writer()
         started_s = time.monotonic()
         before = after = 0

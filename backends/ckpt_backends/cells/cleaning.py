@@ -1,6 +1,6 @@
 """Removing cells that no retained commit shows, at a cost in proportion to what was written since.
 
-What a truncation forgot stays for `grace_s`, for those who still read it. Then the namespace is read once,
+What a truncation forgot stays for `grace_s`, for running readers. Then the namespace is read once,
 and of each key everything older than what the oldest retained commit shows is removed. That happens when
 the changes since the last time add up to half of the keys, so its cost per change is bounded.
 
@@ -39,7 +39,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Somebody who has to go on seeing the same: the oldest commit of a chain, or a running scan."""
+    """A view that must stay readable: the oldest commit of a chain, or a running scan."""
 
     stamp: int
     sight: Sight
@@ -125,7 +125,7 @@ class Cleaner:
     def _doomed(space: Space, key: bytes, cells: Cells, views: list[_View]) -> int | None:
         """Up to which stamp the cells of a key can go."""
         if len(views) > 1:
-            # Whoever descends from a view sees what the view sees, or something newer than the view.
+            # A descendant of a view sees what the view sees, or something newer than the view.
             needed = min(
                 next((stamp for stamp, _ in cells if stamp in view.sight and stamp <= view.stamp), view.stamp)
                 for view in views

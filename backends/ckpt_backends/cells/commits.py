@@ -74,7 +74,7 @@ class Committer:
                 return prepared.id
 
     def new_stamp(self, namespace: str, above: int) -> int:
-        """A stamp that nobody else has."""
+        """A stamp that no other commit has."""
         return self._patience.call(lambda: self._server.new_stamp(namespace, above))
 
     def _add(

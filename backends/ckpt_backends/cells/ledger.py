@@ -1,7 +1,7 @@
 """The ledger of one namespace: what counts. Folding its records in order gives every handle the same answer.
 
-A record is either one commit or the whole state, so everything before a whole state can be forgotten. Who
-owns the namespace, which commits exist, on which stamps each of them stands and which fence is up are all
+A record is either one commit or the whole state, so everything before a whole state can be forgotten. The
+owner of the namespace, its commits, the stamps of each and the fence that is up are all
 decided by one append that only one writer can win.
 
 Bytes of a record: format (1), xxh3-64 of the rest (8, little-endian), then JSON.
@@ -70,7 +70,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     tip: str | None = None
     garbage: tuple[str, ...] = ()
     truncated_at_s: float = 0.0
-    """When the last truncation was made, by the clock of who made it."""
+    """When the last truncation was made, by the clock of the process that made it."""
     cleaned: int = 0
     """The number of the record that announced the last removal of cells."""
     cleaned_by: str | None = None

@@ -9,7 +9,7 @@ from ckpt.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellOptions:
-    """How long to wait for a server, and how long what was truncated stays for those who still read it."""
+    """How long to wait for a server, and how long what was truncated stays for running readers."""
 
     mode: str = "write"
     """`write`, or `read`: nothing is ever written or created, and the store must exist."""

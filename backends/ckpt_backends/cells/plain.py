@@ -43,7 +43,7 @@ class PlainRows:
             with space.ledger.lock:
                 state = space.ledger.state
             if state.mode == "versioned":
-                # Somebody began to make it versioned and never committed.
+                # A writer began to make it versioned and never committed.
                 self.become_plain(space)
                 continue
             write = functools.partial(
@@ -67,7 +67,7 @@ class PlainRows:
                         "ledger says: the server has lost what it acknowledged; claim() the namespace to go "
                         "on with what is left, or restore it from a copy"
                     )
-                # Who put this fence up ended before it was up everywhere.
+                # The writer that put this fence up ended before it was up everywhere.
                 space.put_fence_up()
                 put_up = state.fence
 
@@ -85,7 +85,7 @@ class PlainRows:
 
     @contextmanager
     def turn(self, space: Space) -> Iterator[None]:
-        """One exclusive write at a time; who waits for it does not wait for ever either."""
+        """One exclusive write at a time; waiting for it has a limit."""
         if not space.turn.acquire(timeout=2 * self._longest_turn_s):
             raise BackendUnavailableError(
                 f"another write to namespace {space.namespace!r} in {self._address} has not ended in time; "
@@ -97,7 +97,7 @@ class PlainRows:
             space.turn.release()
 
     def require_writable(self, space: Space) -> None:
-        """Raise unless the namespace is plain and nobody else's; what is known is refreshed before that."""
+        """Raise unless the namespace is plain and no other handle owns it; reads the ledger where it must."""
         if not space.is_loaded:
             space.refresh()
         for is_fresh in (False, True):

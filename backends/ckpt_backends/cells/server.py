@@ -6,8 +6,8 @@ server; a server's own module only says how rows are written and read there. Wha
 - **Plain rows**: one per key, the newest wins. A write names the *fence* it was made under; once a higher
   fence is up, it must change nothing.
 - **Cells**: one per key and *stamp*, for versioned namespaces. Which stamps a reader sees is decided above,
-  so a server may hold cells that nobody sees (of a crashed commit, of a zombie) without harm.
-- **The ledger**: numbered records per namespace that say what counts (which commits exist, who owns it).
+    so a server may hold cells that no reader sees (of a crashed commit, of a zombie) without harm.
+  - **The ledger**: numbered records per namespace that say what counts (its commits, and its owner).
   A record is added only as the next one, so two writers never both succeed.
 
 Values are opaque here: each carries its own format, checksum and time of expiry.
@@ -53,7 +53,7 @@ class CellServer(ABC):
         """The records with a number above `after`, ascending.
 
         The first may be higher than `after + 1` if earlier ones were forgotten; from it on no number is
-        missing. What `append` has acknowledged to anybody is there (a linearizable read).
+        missing. Every record whose `append` was acknowledged is there (a linearizable read).
         """
 
     @abstractmethod
@@ -75,7 +75,7 @@ class CellServer(ABC):
         """When this returns, `write_plain` with a lower fence changes nothing. A fence never goes down.
 
         `exclusive` says that this fence belongs to a claim: the writes under it will be exclusive. Called
-        again with the same number after a crash, by anybody who finds that the fence is not up.
+        again with the same number after a crash, by any handle that finds that the fence is not up.
         """
 
     @abstractmethod
@@ -91,10 +91,10 @@ class CellServer(ABC):
     ) -> bool:
         """Durably write rows if `fence` is still the fence of the namespace (0 before the first one).
 
-        False if it is not, and then nobody may ever see any of these rows, or, where rows are spread over
+        False if it is not, and then none of these rows may ever be seen, or, where rows are spread over
         places that are fenced one by one, only rows of places where the fence was not yet up. `exclusive`
         says that a claim stands behind the fence: no other handle writes under it, and this one writes
-        one batch at a time. `ttl_s` is a hint to reclaim space; who reads checks the time itself.
+        one batch at a time. `ttl_s` is a hint to reclaim space; readers check the time themselves.
         """
 
     @abstractmethod

@@ -73,7 +73,7 @@ class Space:
     def append(self, follow: Callable[[int], State | None], *, fences: bool) -> int | None:
         """Add the state that `follow(number)` makes of the newest view; None if it makes none.
 
-        What `follow` raises is raised. Whoever else adds a record first makes it look again. With `fences`,
+        What `follow` raises is raised. If another handle adds a record first, it looks again. With `fences`,
         the fence is up when this returns.
         """
         self.register()
@@ -150,7 +150,7 @@ class Space:
         return self._begun(lambda: self._server.scan_cells(self.namespace, prefix, bound))
 
     def newest_cells(self, bounds: Mapping[bytes, int]) -> dict[bytes, tuple[int, bytes]]:
-        """The newest cell of each key at or below its bound, whoever sees it."""
+        """The newest cell of each key at or below its bound, whether a commit shows it or not."""
         return self._patience.call(lambda: self._server.newest_cells(self.namespace, bounds))
 
     def _begun(self, scan: Callable[[], Iterator[RowT]]) -> Iterator[RowT]:

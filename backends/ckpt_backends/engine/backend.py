@@ -248,7 +248,7 @@ class EngineBackend(EngineReader):
         return epoch
 
     def _claim_of(self, namespace: str, epoch: int) -> dict[str, Any]:
-        """What the log says of a claim; who owns the namespace matters only where writers share a store."""
+        """The catalogue record of a claim; its owner is recorded only where several writers share a store."""
         del namespace
         return {"op": "claim", "epoch": epoch}
 
@@ -256,7 +256,7 @@ class EngineBackend(EngineReader):
         """Raise FencedError if this handle may not write to a plain namespace. Callers hold the lock."""
 
     def release(self, namespace: str) -> None:
-        # One process writes to a log at a time, and a claim ends with it: there is nobody to tell.
+        # One process writes to a log at a time, and a claim ends with it: no other writer has to be told.
         require_open(self._closed, self.address)
         check_namespace(namespace)
 

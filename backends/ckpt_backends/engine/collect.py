@@ -1,6 +1,6 @@
 """Garbage collection of segments: append again what is still needed, then retire.
 
-Who reads a log without its index must come to the same answers, so for every key the record with the highest
+A reader without the index must come to the same answers, so for every key the record with the highest
 sequence (or, in versioned namespaces, the rules of layers and snapshots) decides:
 
 - A record that moves is appended only if nothing newer of its key was written meanwhile, checked under the

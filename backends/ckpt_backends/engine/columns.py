@@ -1,6 +1,6 @@
 """A commit that arrives as columns and leaves as the columns of one frame; no row is looked at twice.
 
-The work that takes time is done before anybody holds a lock: the check of each value, and the index hash of
+The work that takes time is done before a lock is taken: the check of each value, and the index hash of
 each key, by which repeated keys are noticed and which the next run of the index needs anyway.
 """
 

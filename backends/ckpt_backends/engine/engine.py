@@ -1,11 +1,11 @@
 """The engine of the indexed log: appends frames, makes them durable together, finds records again.
 
-One engine owns one storage. Writers append under a short lock and then wait for durability; whoever comes
-first syncs for all that have appended meanwhile (group commit). Readers take no lock on the way to a record.
+One engine owns one storage. Writers append under a short lock and then wait for durability; the first one to
+wait syncs for all that have appended meanwhile (group commit). Readers take no lock on the way to a record.
 Opening and recovery are in `opening.py`; index flushes, merges and garbage collection belong to
 `maintenance.py`, off the write path.
 
-If a sync ever fails the engine refuses further writes: nobody knows what the disk holds then, and only
+If a sync ever fails the engine refuses further writes: what the disk holds is then unknown, and only
 opening the log again, which writes the tail anew, can tell.
 """
 
@@ -33,7 +33,7 @@ from ckpt_backends.engine.storage import LostRaceError, SegmentGoneError, Storag
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Does nothing: what is called on an append once maintenance has ended."""
 
 
 class Ticket(NamedTuple):
@@ -224,9 +224,9 @@ class Engine(OpenLog):
             return Ticket(self._appended, self.life)
 
     def wait_durable(self, ticket: Ticket) -> None:
-        """Return when every frame up to the ticket is on stable storage. One sync serves all who wait.
+        """Return when every frame up to the ticket is on stable storage. One sync serves all waiting callers.
 
-        Callers do not hold the lock: who syncs needs it for a moment.
+        Callers do not hold the lock: the thread that syncs needs it for a moment.
         """
         with self._sync_state:
             while (self._ends_of_lives.get(ticket.life, self.durable)) < ticket.sequence:
@@ -285,11 +285,11 @@ class Engine(OpenLog):
 
     @property
     def can_be_closed(self) -> bool:
-        """Whether the log ends at the tail for everybody: no segment was given up that lies behind it."""
+        """Whether the log ends at the tail for every reader: no segment was given up that lies behind it."""
         return self.storage.alone and self._last_number == self.tail.segment
 
     def save_manifest(self, manifest: Manifest) -> None:
-        """Make the runs and what is durable known to the next one who opens the log."""
+        """Record the runs and what is durable, for the next open of the log."""
         with self._one_manifest:
             self._replace_manifest(manifest)
 
@@ -336,8 +336,8 @@ class Engine(OpenLog):
     def reload(self) -> None:
         """Look at the log anew, as readers do and writers after a lost race.
 
-        What was appended and never synced is given up: who waits for it gets LostRaceError. Callers do not
-        hold the lock.
+        What was appended and never synced is given up: calls that wait for it get LostRaceError. The caller
+        does not hold the lock.
         """
         with self._sync_done:
             self._sync_done.wait_for(lambda: not self._syncing)
@@ -383,11 +383,11 @@ class Engine(OpenLog):
 
     def refuse_writes(self) -> None:
         """The log is being closed: what was appended before is all there will be."""
-        self._closing = True  # at once, since a collection appends all the time and leaves the lock to nobody
+        self._closing = True  # before taking the lock, which a collection seldom frees
         with self.lock:
             return  # an append that was under way has ended
 
     def close(self) -> None:
         """Free the storage; the index was saved by maintenance."""
-        self.on_append = _nothing  # forgets maintenance, which has us: whoever drops that frees us at once
+        self.on_append = _nothing  # ends the cycle with maintenance, so that our memory is freed at once
         self.storage.close()

@@ -102,7 +102,7 @@ class Body(msgspec.Struct, frozen=True, eq=False):
     keys: Sequence[bytes]
     layer: int = 0
     hashes: npt.NDArray[np.uint64] | None = None
-    """The index hashes of all keys, where somebody has computed them already."""
+    """The index hashes of all keys, where they have been computed already."""
 
     @property
     def frame_bytes(self) -> int:

@@ -27,19 +27,19 @@ LOG_NAMES = ("LOCK", "MANIFEST")
 
 
 class Layout(enum.Enum):
-    """Who has made a folder."""
+    """The backend that made a folder or a segment."""
 
     LOG = "log"
     OBJECTS = "objects"
 
 
 def layout_of_header(header: SegmentHeader) -> Layout:
-    """Who has written the segment."""
+    """The backend that wrote the segment."""
     return Layout.LOG if header.data_start == LOG_DATA_START else Layout.OBJECTS
 
 
 def layout_of_folder(folder: str) -> Layout | None:
-    """Who has made a local folder; None if nothing tells. Changes nothing.
+    """The backend that made a local folder; None if nothing tells. Changes nothing.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def _first_readable_header(segments: str) -> SegmentHeader | None:
     try:
         names = sorted(name for name in os.listdir(segments) if name.endswith(".seg"))
     except OSError:
-        return None  # whoever opens the store finds out why, and says so
+        return None  # opening the store reports this error
     for name in names:
         with contextlib.suppress(OSError, BadFrameError), open(os.path.join(segments, name), "rb") as file:
             return SegmentHeader.decode(file.read(HEADER_BYTES))

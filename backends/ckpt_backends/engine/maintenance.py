@@ -90,7 +90,7 @@ class Maintenance:
             self._changed.notify_all()
 
     def _segment_fills_up(self) -> bool:
-        """Half of a segment is used, and nobody has prepared for the next one yet."""
+        """Half of a segment is used, and the next one has not been prepared yet."""
         tail = self._engine.tail
         if tail.segment == self._prepared_in or 2 * tail.offset < self._engine.storage.capacity():
             return False
@@ -132,11 +132,11 @@ class Maintenance:
                 return
             try:
                 self._work()
-            except Exception as error:  # noqa: BLE001 - nobody would start the thread again
+            except Exception as error:  # noqa: BLE001 - the thread is never started again, so it must not end
                 if self._closing:
                     return
-                # The log is complete without its index; the next flush tries again. What nobody foresaw, a
-                # lack of memory for instance, is told with all that is known of it.
+                # The log is complete without its index; the next flush tries again. An unforeseen error, a
+                # lack of memory for instance, is logged with its traceback.
                 _log.log(
                     logging.DEBUG if is_failing else _level(error),
                     "maintenance of %s failed, it will be tried again: %s",
@@ -385,7 +385,10 @@ class Maintenance:
             _log.log(_level(error), "%s was closed without an index: %s", engine.storage.address, error)
 
     def _merge_before_leaving(self) -> None:
-        """Each run is a request for who opens the log next; a life too short for the thread adds one too."""
+        """Merge runs once more: each index run left behind makes the next open slower.
+
+        A writer that closes before the maintenance thread ran leaves one more run.
+        """
         try:
             self._merge_some()
         except (CorruptRecordError, IndexDamagedError) as error:

@@ -38,7 +38,7 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Damage(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of the log that held acknowledged frames and cannot be read; nobody knows which keys."""
+    """A stretch of the log that held acknowledged frames and cannot be read; its keys are unknown."""
 
     segment: int
     start: int
@@ -81,8 +81,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     closed: bool = False
     """When it was written, nothing followed `position` and no segment had a higher number.
 
-    It stays true until the segment of `position` is longer than that: who begins another one instead first
-    replaces the manifest. So a log whose last segment ends there need not be searched for anything newer.
+    It stays true until the segment of `position` is longer than that: a writer that begins another segment
+    instead replaces the manifest first. So a log whose last segment ends there holds nothing newer.
     """
 
 

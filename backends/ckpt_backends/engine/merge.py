@@ -48,7 +48,7 @@ def visible_entries(
     hashes, locations = concatenate(slices, live)
     places = locations >> np.uint64(RECORD_BITS)
     frames = np.unique(places)
-    # Not the frames themselves: who holds all of them holds the whole namespace in memory.
+    # Not the frames themselves: to hold all of them is to hold the whole namespace in memory.
     heads = [(f.layer, f.sequence) for f in (records.frame(int(n) << RECORD_BITS) for n in frames.tolist())]
     newest_first = sorted(range(len(heads)), key=heads.__getitem__, reverse=True)
     ranks = np.empty(len(heads), np.uint32)

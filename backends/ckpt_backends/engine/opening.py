@@ -1,7 +1,7 @@
 """Opening a log: what was acknowledged is there again, whatever the index says and however the log ended.
 
 The manifest and its runs are a head start; everything after them is replayed from the frames, and without a
-usable index everything is. Whoever writes then makes durable what was replayed and gives up what was torn.
+usable index everything is. A writer then makes durable what was replayed and gives up what was torn.
 
 A log that was closed, and has not been written to since, has nothing to replay: its manifest says all there
 is to say. What only a writer needs is left to the first write then.
@@ -204,8 +204,8 @@ class OpenLog:
             for number in sorted(n for n in self.live.numbers - self.lost if n >= first):
                 begin = start.offset if start and start.segment == number else self.storage.data_start
                 self.storage.heal(number, begin, self.summaries[number].end)
-        # A discarded segment says where its predecessor ended. Only a new segment after it, which says
-        # something else, takes its word away for good: so nothing is appended before it in number.
+        # The header of a discarded segment holds the length of the segment before it. That length stays valid
+        # until a newer segment's header replaces it, so nothing is appended to a segment of a lower number.
         discarded = [n for n in leftovers if n > self.tail.segment]
         resumable = not discarded and self.tail.segment in self.live and self.tail.segment not in self.lost
         if resumable and (clean or self.storage.cut(self.tail.segment, self.tail.offset)):
@@ -262,7 +262,7 @@ class OpenLog:
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator[None]:
-        """Readers, who take no lock, ask again if this happened under their question."""
+        """Marks the state as being replaced: readers take no lock, and ask again if it was replaced."""
         if self.turn & 1:
             yield
             return

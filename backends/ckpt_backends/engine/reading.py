@@ -57,7 +57,7 @@ class EngineReader(Backend):
         self._maintenance = maintenance
         self._closed = False
         self._has_company = not engine.storage.alone
-        """Others may write, so whoever asks looks for that first."""
+        """Others may write, so each call looks for new records first."""
         self.address = engine.storage.address
 
     def _now_ms(self) -> int:
@@ -96,7 +96,7 @@ class EngineReader(Backend):
         answer: dict[bytes, bytes] = {}
         try:
             rest = self._get_intact(state.id, keys, answer)
-        except Exception:  # noqa: BLE001 - whoever asks again finds the same error, and knows what to do
+        except Exception:  # noqa: BLE001 - the full read meets the same error, and handles it
             return None
         return None if rest or engine.turn != turn else answer
 
@@ -206,7 +206,7 @@ class EngineReader(Backend):
     def _pinned(
         self, namespace: str, version: int | None, commit_id: str | None
     ) -> tuple[U64, dict[int, Segment]]:
-        """Locations to read, and their segments: whoever holds these keeps them from being reused."""
+        """Locations to read, and their segments, which are not reused as long as the caller holds them."""
         engine = self._engine
         for _ in range(_TRIES_WITHOUT_LOCK):
             live = engine.live
@@ -419,6 +419,6 @@ class EngineReader(Backend):
 
 
 def _named(error: CorruptRecordError, namespace: str, key: bytes | None = None) -> CorruptRecordError:
-    """The same error, saying whose record it is."""
+    """The same error, with the namespace and key of the record."""
     of = "" if key is None else f"key {shown_key(key)} of "
     return type(error)(f"{of}namespace {namespace!r}: {error}")

@@ -1,7 +1,7 @@
 """What no run holds yet: a write is in these tables as soon as it is made, at the cost of a note.
 
 Recent writes of plain namespaces are a dict per namespace. Recent commits are kept as the frames they are; a
-frame's own table of keys is built when somebody first asks for one.
+frame's own table of keys is built when it is first asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ckpt_backends.engine.runs import U64, hash_keys
 
 
 class LayerFrame:
-    """A recent frame of a versioned namespace: its layer, and where its keys are when somebody asks.
+    """A recent frame of a versioned namespace: its layer, and where its keys are, computed when asked for.
 
     It remembers the hashes of the keys as they were written, so whatever happens to the frame afterwards, no
     key of it is taken for one that it does not hold.
@@ -40,7 +40,7 @@ class LayerFrame:
 
     @property
     def hashes(self) -> U64:
-        """Those of its keys, in order; computed when first asked for, if who wrote them did not need them."""
+        """The hashes of its keys, in order; computed when first asked for, unless the writer did so."""
         if callable(self._hashes):
             self._hashes = self._hashes()
         return self._hashes
@@ -77,7 +77,7 @@ def hashes_of(ends: npt.NDArray[np.uint32], keys: bytes | memoryview, seed: int)
 
 
 class RecentTable:
-    """Recent records of one plain namespace: key to newest location, built when somebody first asks.
+    """Recent records of one plain namespace: key to newest location, built when first asked for.
 
     Checkpoints are written far more often than they are read. So a batch is only noted here; it enters the
     table when a reader comes, or never if a flush comes first.
@@ -95,7 +95,7 @@ class RecentTable:
         self._noted.append((keys, location))
 
     def table(self) -> dict[bytes, int]:
-        """Key to newest location. Grows under its reader when more is noted and somebody else asks."""
+        """Key to newest location. Grows under its reader when more is noted and another reader asks."""
         # The lock also keeps a second reader from seeing a batch that is taken out but not yet entered.
         with self._lock:
             while self._noted:

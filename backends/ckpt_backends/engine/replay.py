@@ -1,8 +1,8 @@
 """Walking the log: every intact frame in order, where it ends, and what is damaged before that.
 
-A frame that cannot be read is either torn (the crash came before it was durable, so nobody was told that it
-exists) or damaged (it was acknowledged, and its bytes have changed since). Each frame tells up to which
-sequence the log was durable when it was written; the highest such number decides. A torn frame ends the log.
+A frame that cannot be read is either torn (the crash came before it was durable, so it was not acknowledged)
+or damaged (it was acknowledged, and its bytes have changed since). Each frame tells up to which sequence the
+log was durable when it was written; the highest such number decides. A torn frame ends the log.
 A damaged one is stepped over and reported.
 """
 
@@ -192,8 +192,8 @@ class Replay:
     def _look(self) -> None:
         """Find the segments, and how they follow each other.
 
-        While somebody writes, a listing may show a segment and not the one before it, which is older. So what
-        is named and not shown is looked for once more: what still is not there then was retired, or is lost.
+        While a writer is at work, a listing may show a segment and not the older one before it. So what is
+        named and not shown is looked for once more: what still is not there then was retired, or is lost.
         """
         first = self._start.segment if self._start is not None else 0
         unseen: set[int] = set()

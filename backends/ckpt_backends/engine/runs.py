@@ -82,7 +82,7 @@ def split_locations(
 
 
 def hash_keys(keys: Sequence[bytes], seed: int) -> U64:
-    """The index hash of each key; the seed is the log's, so nobody can choose colliding keys beforehand."""
+    """The index hash of each key; the seed is the log's, so colliding keys cannot be prepared beforehand."""
     return np.fromiter(map(partial(xxh3_64_intdigest, seed=seed), keys), np.uint64, len(keys))
 
 
@@ -154,7 +154,7 @@ class Run:
             raise IndexDamagedError(f"{self.name}: its directory does not match its checksum")
         return head
 
-    # What compiled lookups do without is taken from the head when somebody asks.
+    # What compiled lookups do without is taken from the head when it is first asked for.
 
     @cached_property
     def _head(self) -> bytes:
@@ -291,4 +291,4 @@ class Run:
             verified[chunk] = 1
             chunk = verified.find(0, chunk + 1, last)
         if isinstance(self._fences, memoryview) and verified.count(1) > _FEW:
-            self._fences = self._fences.tolist()  # quicker to search, and it pays for who searches often
+            self._fences = self._fences.tolist()  # quicker to search, which pays off after a few searches

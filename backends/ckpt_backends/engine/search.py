@@ -31,7 +31,7 @@ def find_next_frame(
 ) -> Frame | None:
     """The first intact frame that starts at or after `start`, before `until`, and ends by `limit`.
 
-    Who knows the epoch, the segment's number, is spared a look at every frame of a file's earlier life.
+    With the epoch, the segment's number, frames from an earlier life of the file are skipped at once.
     """
     for at in _places(buffer, start, limit if until is None else min(until, limit), epoch):
         try:

@@ -82,9 +82,9 @@ def segment_seed(log_id: int, number: int) -> int:
 
 
 class Segment:
-    """A readable segment. Whoever holds the object may read it, also after it was retired.
+    """A readable segment. It stays readable as long as the object is held, also after it was retired.
 
-    Its storage learns from a finalizer that nobody does any more.
+    A finalizer tells its storage when the last holder is gone.
     """
 
     __slots__ = ("__weakref__", "buffer", "data_start", "number", "retired", "seed")
@@ -92,4 +92,4 @@ class Segment:
     def __init__(self, number: int, seed: int, data_start: int, buffer: memoryview) -> None:
         self.number, self.seed, self.data_start, self.buffer = number, seed, data_start, buffer
         self.retired = False
-        """The log needs it no more; its memory is readable as long as somebody holds this object."""
+        """The log needs it no more; its memory is readable as long as this object is held."""

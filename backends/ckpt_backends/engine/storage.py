@@ -39,7 +39,7 @@ class Storage(Protocol):
     reads_are_cheap: bool
     """Looking at any segment costs no request, so that garbage can be measured to the byte."""
     alone: bool
-    """Nobody else can write while this is open: there is nobody to watch, and a closed log stays closed."""
+    """No other process can write while this is open: no changes to look for, and what is closed stays so."""
     small_bytes: int
     """A segment below this is worth rewriting whatever it holds, once there are `small_segments` of them."""
     small_segments: int
@@ -109,7 +109,7 @@ class Storage(Protocol):
         """Return when everything written before the call is on stable storage. Callers serialise it."""
 
     def first_unsynced(self) -> int | None:
-        """The sequence from which frames are known not to be on stable storage; None if nobody knows."""
+        """The sequence from which frames are known not to be on stable storage; None if that is unknown."""
 
     def drop_unsynced(self) -> bool:
         """Forget what was written and not synced; False if there was nothing."""

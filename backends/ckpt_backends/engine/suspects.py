@@ -1,8 +1,8 @@
 """Keys whose newest record lay in a damaged stretch: after a repair they are missing, never out of date.
 
-Nobody can read which keys a damaged frame held. But the index, which is a file of its own, still says which
-hashes it pointed at in there. A key with such a hash may have an older record elsewhere; without the index
-entry that one would look current.
+Which keys a damaged frame held cannot be read any more. But the index, which is a file of its own, still says
+which hashes it pointed at in there. A key with such a hash may have an older record elsewhere; without the
+index entry that one would look current.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_suspects(engine: Engine) -> list[Suspect]:
         try:
             hashes = dict(_hashes_in(engine, damage))
         except (IndexDamagedError, CorruptRecordError):
-            continue  # then nobody knows
+            continue  # then the keys are unknown
         if hashes:
             found.append(Suspect(first, damage.last_sequence, hashes))
     return found

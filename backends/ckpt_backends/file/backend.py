@@ -6,7 +6,7 @@ Several processes may write to one directory at once; claims fence them (`file_c
 
 ```
 dir/ckpt-file                 says that this directory is such a store, and its format
-    lock                      shared by every open handle; who has it alone may tidy up
+      lock                      shared by every open handle; a handle that has it alone may tidy up
     aside/                    files that are being written, namespaces that are being dropped
     claims/NAME.lock .owner   the lock and the owner of a namespace
     spaces/NAME/keys/NAME     one file per key (`file_records`)

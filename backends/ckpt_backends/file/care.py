@@ -233,7 +233,7 @@ def _damage(
 
 
 def _reason(path: str, error: CorruptRecordError, namespace: str | None) -> str:
-    """What is wrong, without what a BadRecord says anyway: where, and whose it is."""
+    """What is wrong, without the path and the namespace, which a BadRecord holds already."""
     said = str(error).removeprefix(path).removeprefix(f" (namespace {namespace!r}): ")
     return _ADVICE.sub("", said).strip()
 

@@ -1,8 +1,8 @@
-"""Who may write to a namespace: checked and changed under a lock that holds between processes.
+"""The owner of a namespace: checked and changed under a lock that holds between processes.
 
-Each namespace has a lock file, which is never removed, so that everybody locks the same one, and an owner
-file with the epoch, which outlives a drop of the namespace. Writers of keys share the lock; whoever claims,
-commits, truncates or drops has it alone. The kernel frees the lock of a process that dies.
+Each namespace has a lock file, which is never removed, so that all processes lock the same one, and an owner
+file with the epoch, which outlives a drop of the namespace. Writers of keys share the lock; a claim, commit,
+truncation or drop has it alone. The kernel frees the lock of a process that dies.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ settled                                 what the last truncation decided: the ma
 
 The number is the commit's sequence; the random part makes every name unique for ever, so what was read from
 a file may be cached under its name. A truncation writes the floors, then replaces `settled`, then removes
-what is forgotten; a crash in between leaves either the old truth or the new one, and files that nobody looks
-at, which the next truncation removes.
+what is forgotten; a crash in between leaves either the old truth or the new one, and files that no reader
+uses, which the next truncation removes.
 
 Readers take no lock: they list the directory between two equal readings of `settled`, and begin again if a
 file that should be there was forgotten meanwhile.
@@ -280,7 +280,7 @@ class CommitDirectory:
         self._aside.replace(self.settled_path, [encode_note(note)], durable=True)
 
     def remove_forgotten(self) -> None:
-        """Remove the files that nobody looks at any more; scans that have begun hold them open."""
+        """Remove the files that nothing refers to any more; scans that have begun hold them open."""
         forgotten = set(self.names()) - set(self.current_names())
         for name in sorted(forgotten):
             self._disk.unlink(os.path.join(self.commits_path, name))

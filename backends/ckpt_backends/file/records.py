@@ -139,7 +139,7 @@ def read_note(disk: Disk, path: str, namespace: str | None = None) -> dict[str, 
 
 
 class Aside:
-    """Writes files where nobody looks, then renames them into place: nothing is ever half visible."""
+    """Writes files in a folder that is never read, then renames them: no file is ever half visible."""
 
     def __init__(self, disk: Disk, directory: str, token: str) -> None:
         self.directory = directory

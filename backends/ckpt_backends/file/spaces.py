@@ -154,7 +154,7 @@ class Space:
         self._disk.make_dirs(self.keys_path)
 
     def remove_expired(self) -> None:
-        """Remove the files of keys whose time is over; the caller holds the lock alone."""
+        """Remove the files of expired keys; the caller holds the lock alone."""
         removed = False
         for name in self.names():
             with contextlib.suppress(CorruptRecordError):  # `verify` reports it

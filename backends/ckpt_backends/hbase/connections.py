@@ -241,7 +241,7 @@ class Connections:
         reason = str(error) or type(error).__name__
         is_refused = isinstance(error, ConnectionRefusedError)
         if self.endpoint.context is not None and isinstance(error, OSError) and not is_refused:
-            # Who refuses a client without a certificate may just hang up.
+            # A proxy that refuses a client without a certificate may just hang up.
             return NotNowError(
                 f"HBase at {self.endpoint} ended a TLS connection ({reason[:_SHOWN_CHARACTERS]}); check that "
                 f"the Thrift server runs, {_ASKS_FOR_CERTIFICATE}"

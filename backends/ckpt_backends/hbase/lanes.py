@@ -58,10 +58,10 @@ class Lane:
         return Head.decode(self._table.row(self.meta, [HEAD]).get(HEAD))
 
     def change(self, follow: Callable[[Head, bool], Head | None]) -> Head:
-        """Replace the head by what `follow` makes of it, until nobody else is faster; the new head.
+        """Replace the head by what `follow` makes of it, until no other handle is faster; the new head.
 
         If `follow` makes nothing of a head that was just read, that head. `follow` is also told whether
-        nobody else has changed the head since this handle did so for the last time but one.
+        no other handle has changed the head since this one did so for the last time but one.
         """
         with self.turn() as head:
             is_fresh, is_alone = False, head is not None
@@ -94,7 +94,7 @@ class Lane:
     def unused(self, head: Head) -> set[int]:
         """The stamps of this handle that no batch of it has: early ones, and those of lost answers.
 
-        Whoever asks takes them back.
+        The caller takes them back.
         """
         self.early = None
         return {stamp for stamp, by in head.running.items() if by == self.handle and stamp not in self.used}

@@ -1,7 +1,7 @@
 """The ledger of a namespace in one HBase row: two writers never both add the next record.
 
-HBase compares and sets one column of one row at a time. So a record is written first, under a name that
-nobody else uses (`r`, its number in 16 hexadecimal digits, `-`, a random name), and then made the newest by a
+HBase compares and sets one column of one row at a time. So a record is written first, under a name of its
+own (`r`, its number in 16 hexadecimal digits, `-`, a random name), and then made the newest by a
 compare-and-set of the column `head`. A record that lost that race is in the row, but in no chain.
 
 | column | bytes |
@@ -109,7 +109,7 @@ class RowLedger:
         raise NotNowError("the ledger of a namespace changes faster than it is read; try again later")
 
     def prepare(self, row: bytes, number: int, record: bytes) -> Attempt | None:
-        """What to write so that the record can be added; None if `number` is taken by somebody else."""
+        """What to write so that the record can be added; None if another handle has taken `number`."""
         with self._lock:
             head, earlier = self._heads.get(row), self._attempts.get(row)
         if head is None or head.number != number - 1 or earlier is not None:

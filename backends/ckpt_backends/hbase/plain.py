@@ -1,16 +1,16 @@
 """Plain rows under a fence: a batch is seen whole or not at all, and never once another fence is up.
 
 A batch registers a stamp in the head of its namespace (see `ckpt_backends.hbase.head`), writes its rows under
-it, and is acknowledged by the compare-and-set that takes the stamp out of `running`. Whoever raises the fence
-makes that compare-and-set fail, so rows that arrive late are never seen.
+it, and is acknowledged by the compare-and-set that takes the stamp out of `running`. A handle that raises the
+fence makes that compare-and-set fail, so rows that arrive late are never seen.
 
 - A handle that is alone registers the stamp of its next batch together with the acknowledgement of this one:
-  two requests per batch. If somebody else was faster after all, the rows are written once more under a stamp
+    two requests per batch. If another handle was faster, the rows are written once more under a stamp
   of now, so that the last write wins.
 - A handle writes one batch of a namespace at a time, and finishes a failed one before the next:
   at most one batch per handle lies unacknowledged on top of what counts.
 - A batch whose writer died stays on top of what counts, unseen. Before as many have piled up as HBase keeps
-  versions, whoever claims the namespace copies what counts on top again.
+    versions, the handle that claims the namespace copies what counts on top again.
 - A deleted key gets a tombstone. Its row is removed after the acknowledgement, when the marker that HBase
   keeps for that can hide nothing that counts.
 """
@@ -65,7 +65,7 @@ class PlainWriter:
             self._sweep(lane, number)
 
     def _sweep(self, lane: Lane, fence: int) -> None:
-        """Copy what counts on top of what is hidden. Nobody else writes: the fence is up for this handle."""
+        """Copy what counts on top of what is hidden. No other handle writes: the fence is up for this one."""
         head = lane.change(lambda head, _: head.with_copies() if head.fence == fence else None)
         if head.fence != fence:
             return
@@ -95,7 +95,7 @@ class PlainWriter:
     def write(
         self, namespace: str, puts: Mapping[bytes, bytes], deletes: Sequence[bytes], fence: int
     ) -> bool:
-        """Write a batch; False if another fence is up, and then nobody ever sees it."""
+        """Write a batch; False if another fence is up, and then no reader ever sees it."""
         lane = self._lanes.of(namespace)
         with lane.writing():
             failed = self._failed.get(namespace)
@@ -193,7 +193,7 @@ class PlainWriter:
             if stamp not in head.running:
                 lane.early = early or lane.early
                 return head
-        # Somebody else took a higher stamp, maybe before this batch was asked for.
+        # Another handle took a higher stamp, maybe before this batch was asked for.
         return None if self._register(lane, batch) else lane.look()
 
     def _tidy(self, lane: Lane, batch: _Batch, head: Head) -> None:

@@ -22,11 +22,11 @@ A cell begins with one byte. After 0 comes the value. All other cells have a hea
 | 4 8 | number of parts, and length of the value in them; else 0 |
 | … | the key, then the value |
 
-Numbers are big-endian. A damaged header makes the whole cell a value that nobody wrote, which the checksum of
-values then tells, with the key it belongs to.
+Numbers are big-endian. A damaged header makes the whole cell a value that was never written, which the
+checksum of values then tells, with the key it belongs to.
 
 The parts lie in columns `p0`, `p1`, … of the same row and family under the same timestamp. They are written
-before the cell that names them, so who sees the cell finds them.
+before the cell that names them, so a reader that sees the cell finds them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class HBaseServer(CellServer):
         self._writer = PlainWriter(self._table, data, self._lanes, self._reader)
 
     def ensure_store(self) -> None:
-        """Make the table if it is not there; who only reads raises instead. May be repeated."""
+        """Make the table if it is not there; with `mode=read` raise instead. May be repeated."""
         if self._options.mode == "write":
             self._table.ensure(self._options.compression)
         elif not self._table.exists() or not self.names():

@@ -59,7 +59,7 @@ class Table:
     def ensure(self, compression: Compression) -> None:
         """Make the table if it is not there, and see that it can hold what it has to; may be repeated."""
         if not self.exists():
-            # A create that was not answered may have succeeded, and somebody else may create it too.
+            # A create that was not answered may have succeeded, and another handle may create it too.
             with contextlib.suppress(AlreadyThereError):
                 self._call("createTable", self._table, _families(compression))
         families = self._call("getColumnDescriptors", self._table)
@@ -106,7 +106,7 @@ class Table:
     def replace(self, row: bytes, column: bytes, expected: bytes | None, value: bytes) -> bool:
         """Compare and set: write the column if it holds `expected` (None: nothing) now; whether it did.
 
-        After NotNowError nobody knows whether it was written, or will be.
+        After NotNowError it is unknown whether it was written, or will be.
         """
         mutation = thrift.Mutation(column=column, value=value)
         return bool(self._call("checkAndPut", self._table, row, column, expected, mutation, {}))
@@ -214,7 +214,7 @@ class Table:
                 yield page
         finally:
             if scanner is not None:
-                # Who does not hear of it forgets the scanner after a while by itself.
+                # A server that does not hear of it forgets the scanner after a while by itself.
                 with contextlib.suppress(CkptError):
                     self._call("scannerClose", scanner)
 

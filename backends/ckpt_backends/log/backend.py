@@ -44,7 +44,7 @@ class LogOptions:
     gc_trigger: float = 0.5
     """Garbage collection starts when this share of all records is garbage."""
     gc_select: float = 0.5
-    """It rewrites the segments of whose records less than this share is needed."""
+    """It rewrites segments in which less than this share of the records is needed."""
 
     def __post_init__(self) -> None:
         check_engine_options(self, of="log", least_segment_bytes=16 << 10)
@@ -66,7 +66,7 @@ class LogBackend(EngineBackend):
 
     scheme: ClassVar[str] = "log"
     reads_need_mode: ClassVar[bool] = True
-    """Who only reads opens a log with `mode=read`; without it they would be its writer."""
+    """A handle that only reads opens a log with `mode=read`; without it the handle would be its writer."""
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ class LogDirectory:
         return fd
 
     def _sign(self) -> None:
-        """Tell whoever finds the lock held by whom; not before this is known to be a log."""
+        """Write our process id into the lock file, which others show; only once this is known to be a log."""
         assert self._lock_fd is not None
         me = f"{os.getpid()}\n".encode()
         if os.pread(self._lock_fd, 64, 0) != me:

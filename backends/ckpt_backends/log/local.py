@@ -1,7 +1,7 @@
 """Segments and index of a log in a local directory, with one writer and many readers.
 
-Files are preallocated, and used again when nobody reads them any more (`spares.py`). What is in the directory
-is drawn in `directory.py`; how segments are read is in `mapped.py`.
+Files are preallocated, and used again when they have no reader any more (`spares.py`). What is in the
+directory is drawn in `directory.py`; how segments are read is in `mapped.py`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class LocalStorage(MappedSegments):
                 raise
         with self._mutex:
             if (known := self._alive.get(number)) is not None:
-                # Somebody may be reading it since before the first write: there is one object for each
+                # A reader may hold it since before the first write: there is one object for each
                 # segment, so that its end means the end of all readers.
                 known.buffer = segment.buffer
                 segment = known
@@ -257,7 +257,7 @@ class LocalStorage(MappedSegments):
                 raise
 
     def _sync_backlog(self) -> None:
-        """Sync segments that are full, so that their descriptors can go, if nobody has asked for that."""
+        """Sync segments that are full, so that their descriptors can be closed, if no call has done so."""
         if len(self._unsynced) < _MAX_UNSYNCED:
             return
         with self._one_sync:

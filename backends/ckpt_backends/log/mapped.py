@@ -1,4 +1,4 @@
-"""The segments of a log's directory, mapped for reading: whoever holds one may read it to its end.
+"""The segments of a log's directory, mapped for reading: a reader that holds one may read it to its end.
 
 A reader in another process than the writer's holds a shared lock on each file that it has mapped; the writer
 neither reuses nor cuts a file that is locked.
@@ -41,7 +41,7 @@ class MappedSegments(LogDirectory):
         self._mutex = threading.Lock()
         self._mapped: OrderedDict[int, Segment] = OrderedDict()
         self._alive: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
-        """Every segment that somebody still reads: one object each, so that its end means the end of all."""
+        """Every segment that still has a reader: one object each, so that its end means the end of all."""
         self._listed: list[int] | None = None
         self._listed_at = (0, 0)
         """Inode and time of change of the folder when it was listed and had been at rest for a while."""

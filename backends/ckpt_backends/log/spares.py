@@ -1,6 +1,6 @@
-"""Segment files that are used again: whole, with every block written before, and read by nobody any more.
+"""Segment files that are used again: whole, with every block written before, and without a reader.
 
-A retired segment's file is reused only when nobody can still read it: readers in this process hold the
+A retired segment's file is reused only when it has no reader left: readers in this process hold the
 `Segment` object, readers in other processes hold a shared lock on the file. If one of those remains, the file
 is unlinked instead, which leaves their mapping intact.
 """
@@ -84,7 +84,7 @@ class Spares:
         return None
 
     def recycle(self, path: str, number: int) -> None:
-        """Nobody in this process holds the segment any more: keep its file as a spare, or remove it."""
+        """No reader in this process holds the segment any more: keep its file as a spare, or remove it."""
         # A finalizer calls this, wherever the last reader happens to be: it takes no lock of ours.
         if self._closed or self._is_gone():
             return  # the next writer finds the file, and in the log that it was retired
@@ -118,4 +118,4 @@ class Spares:
     def close(self) -> None:
         """Leave every file where it is from now on."""
         self._closed = True
-        self._is_gone = _yes  # forgets the storage, which has us: whoever drops that frees its maps at once
+        self._is_gone = _yes  # ends the cycle with the storage, so that its maps are freed at once

@@ -2,7 +2,7 @@
 
 One request makes a whole commit group durable, however many keys, namespaces and threads it holds. Several
 handles may write to one store at once: objects are numbered, each is created only if its number is free, so
-every writer has seen all that came before it. Who comes second looks again and repeats its write on top.
+every writer has seen all that came before it. A writer that comes second looks again and writes on top.
 
 The address is `fsspec+PROTOCOL://PLACE?option=…`. Options of `FsspecOptions` are ours; `fs.NAME=value` goes
 to the filesystem, see `fsspec_filesystems`.
@@ -48,7 +48,7 @@ Answer = TypeVar("Answer")
 _LONGEST_WAIT_S = 0.1
 _MOST_RACES = 100
 _MOST_LONG_RACES = 10
-"""Of work that reads the whole store each time: who writes meanwhile wins, and goes on writing."""
+"""Of work that reads the whole store each time: a handle that writes meanwhile wins, and goes on writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class FsspecBackend(EngineBackend):
 
     scheme: ClassVar[str] = "fsspec"
     reads_need_mode: ClassVar[bool] = True
-    """Who only reads opens the store with `mode=read`: it must exist, and nothing is ever written."""
+    """A handle that only reads opens the store with `mode=read`: it must exist, and nothing is written."""
 
     def __init__(
         self,
@@ -270,13 +270,13 @@ class FsspecBackend(EngineBackend):
                 if mine:
                     self._write(lambda: self._release(mine))
             except CkptError:
-                pass  # who cannot say goodbye stays the owner until somebody else claims
+                pass  # without a goodbye this handle stays the owner until another one claims
         super().close()
 
     def _write(
         self, write: Callable[[], Answer], *, must_know: Iterable[str] = (), races: int = _MOST_RACES
     ) -> Answer:
-        """Write on top of what everybody has written; again, if another was first.
+        """Write on top of what all handles have written; again, if another was first.
 
         To remove something from a namespace that we do not know is no empty task: another may just have made
         it. Such ones are in `must_know`. To come second `races` times is to fail.
@@ -307,7 +307,7 @@ class FsspecBackend(EngineBackend):
                 time.sleep(wait_s * (0.5 + random.random() / 2))
                 wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
             except BackendUnavailableError:
-                raise  # nobody knows whether it was written: to try again may be to write it twice
+                raise  # whether it was written is unknown: to try again may be to write it twice
             except CkptError:
                 # What forbids the write may have changed since we last looked; but where others write all
                 # the time there is always news.
@@ -367,11 +367,11 @@ class FsspecBackend(EngineBackend):
         if getattr(self._looks, "are_over", False):
             return
         now_s = time.monotonic()
-        # What we have appended and could not store is not to be seen, whoever owns the namespace.
+        # What we have appended and could not store is not to be seen, whether or not we own the namespace.
         if self._look_anew():
             self._looked_at = now_s
             return
-        # Nobody else writes to a namespace that we own, so there is nothing to look for.
+        # No other handle writes to a namespace that we own, so there is nothing to look for.
         if namespace is not None and self._owns(namespace):
             return
         if now_s - self._looked_at < self._stale_s:
@@ -385,7 +385,7 @@ class FsspecBackend(EngineBackend):
 
     def _catch_up(self) -> None:
         engine = self._engine
-        # While frames of our own are under way nobody can tell whether others have been there first. From the
+        # While frames of our own are under way it is unknown whether another handle was first. From the
         # second time on, though, they were begun after we came, and on top of all that there was.
         for _ in range(4):
             with contextlib.suppress(BackendUnavailableError):  # which is for their writer to hear

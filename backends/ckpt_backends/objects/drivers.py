@@ -211,7 +211,7 @@ class FilesystemDriver:
         return None  # filesystems have no common words for it
 
     def close(self) -> None:
-        """The filesystem belongs to whoever made it."""
+        """The filesystem belongs to the code that made it."""
 
     def _limit(self, size_bytes: int = 0) -> dict[str, float]:
         return {"timeout": seconds_for(self._timeout_s, size_bytes)} if self._has_limits else {}

@@ -44,7 +44,7 @@ _OURS = (TypeError, AttributeError, NameError, AssertionError)
 
 
 class ObjectExistsError(Exception):
-    """Somebody else has created the object, with these bytes. Internal: callers decide what that means."""
+    """Another writer has created the object, with these bytes. Internal: callers decide what that means."""
 
     def __init__(self, name: str, data: bytes) -> None:
         super().__init__(name)
@@ -229,7 +229,7 @@ class Requests:
                     raise BackendUnavailableError(
                         f"cannot {action} {name} of {self._address} ({error}); {advice}"
                     ) from error
-            # Half of the pause is random, so that those who failed together do not come back together.
+            # Half of the pause is random, so that calls that failed together are not repeated together.
             time.sleep(pause_s * (0.5 + random.random() / 2))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

@@ -144,7 +144,7 @@ class S3Driver:
             self._ask("delete_objects", some[0], Delete={"Objects": objects, "Quiet": True})
 
     def remove_leftovers(self, folders: Iterable[str]) -> None:
-        """Give up uploads in parts that nobody can be working on any more."""
+        """Give up uploads in parts that are too old to be under way."""
         del folders
         prefix = self._fs.split_path(f"{self._root}/")[1]
         found = self._ask("list_multipart_uploads", self._root, Prefix=prefix).get("Uploads", ())

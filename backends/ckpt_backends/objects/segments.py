@@ -35,7 +35,7 @@ class UnsyncedSegment(Segment):
         return memoryview(self.data())
 
     def data(self) -> bytes:
-        """All of it. Nothing is copied until somebody asks, which is usually the upload."""
+        """All of it. Nothing is copied until it is asked for, which is usually the upload."""
         with self._mutex:
             if len(self._parts) > 1:
                 self._parts = [b"".join(self._parts)]
@@ -51,7 +51,7 @@ class UnsyncedSegment(Segment):
 
 
 class StoredSegment(Segment):
-    """A segment in the store, fetched when somebody looks into it. Holding it keeps its object there."""
+    """A segment in the store, fetched when it is first read. Holding it keeps its object there."""
 
     __slots__ = ("_fetch",)
 

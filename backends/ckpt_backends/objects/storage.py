@@ -8,14 +8,14 @@ quarantine/…                what `repair` took out of service
 probe                       tells whether the store refuses to create what exists
 ```
 
-A segment collects frames in memory until somebody waits for them; then it is created in one request, *only if
-that number is free*. So the numbers order the writers: who creates N has seen everything up to N-1, and who
-comes second has lost a race (`LostRaceError`), looks at the log anew and tries again on top of it.
+A segment collects frames in memory until a caller waits for them; then it is created in one request, *only
+if that number is free*. So the numbers order the writers: the creator of N has seen everything up to N-1. A
+writer that comes second has lost a race (`LostRaceError`), looks at the log anew and tries again on top.
 
 Objects that were retired are removed `grace_s` seconds later. Two things depend on that time: readers in
 other processes that are in the middle of something, and the meaning of "that number is free": a number may
-also be free because its object was retired and removed. So who has not looked for half of that time looks
-first. Clocks of different hosts must agree that well.
+also be free because its object was retired and removed. So a writer that has not looked for half of that time
+looks first. Clocks of different hosts must agree that well.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class ObjectStorage:
         self._retired: dict[int, float] = {}
         """Retired objects and from when on, by the clock, they may be removed."""
         self._unheld: deque[int] = deque()
-        """Retired segments that nobody in this process reads any more; filled by finalizers."""
+        """Retired segments without a reader in this process; filled by finalizers."""
         self.on_evict: Callable[[int], None] = lambda _: None
-        """Told when a segment's bytes leave the cache, so that nobody keeps them alive."""
+        """Told when a segment's bytes leave the cache, so that they are not kept alive elsewhere."""
         if requests.local_folder and layout_of_folder(requests.local_folder) is Layout.LOG:
             raise self._is_a_log()
         if not read_only:
@@ -226,7 +226,7 @@ class ObjectStorage:
         return not self._is_free(number + 1)
 
     def _is_free(self, number: int) -> bool:
-        """Whether nobody has ever created this number."""
+        """Whether this number was never created."""
         if self._must_look(number):
             return max(self._look(), default=0) < number
         started = time.monotonic()
@@ -269,7 +269,7 @@ class ObjectStorage:
         if time.monotonic() - started >= self._grace_s > 0 and max(self._look(), default=0) > segment.number:
             raise BackendUnavailableError(
                 f"{self.address}: this process stood still for longer than grace_s={self._grace_s:g} while "
-                "it wrote, and others have written since; nobody knows whether the write counts: read it back"
+                "it wrote, and others have written since; whether the write counts is unknown: read it back"
             )
         self._looked_at = started
 
@@ -301,7 +301,7 @@ class ObjectStorage:
             weakref.finalize(held, self._unheld.append, number).atexit = False
 
     def _remove_retired(self) -> None:
-        """Remove what was retired long enough ago and is read by nobody here."""
+        """Remove what was retired long enough ago and has no reader here."""
         now_s = self._clock()
         due = []
         for _ in range(len(self._unheld)):

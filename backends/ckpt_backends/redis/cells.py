@@ -63,7 +63,7 @@ class Ledgers:
         self._requests.write(ledger, script(FORGET, [ledger], [b"%d" % below]))
 
     def new_stamp(self, namespace: str, above: int) -> int:
-        """A stamp that nobody else gets; the server is asked for many at once."""
+        """A stamp that no other commit gets; the server is asked for many at once."""
         with self._lock:
             used, reserved = self._stamps.get(namespace, (0, 0))
             if above < reserved and used < reserved:

@@ -24,7 +24,7 @@ _PASSING = {
     "TRYAGAIN": "is moving the slot of this namespace",
     "MOVED": "is part of a cluster and not responsible for this namespace; ask with cluster=true",
     "ASK": "is moving the slot of this namespace",
-    "BUSY": "is busy with a script of somebody else",
+    "BUSY": "is busy with a script of another client",
     "NOREPLICAS": "has fewer replicas than its min-replicas-to-write",
 }
 """Answers that may be others a moment later."""

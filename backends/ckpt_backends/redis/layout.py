@@ -13,8 +13,8 @@ The tag is the namespace with percent escapes: readable, and free of braces.
 | `ckpt:{words}:cells` | hash | cell name → value |
 | `ckpt:{words}:cellorder` | sorted set | the names of the cells |
 
-A **place** is `FENCE.MOVE`. Whoever writes rows names the place; a new fence moves the rows, by renaming, to
-a place that older requests do not know, so whatever arrives late changes nothing that anybody reads.
+A **place** is `FENCE.MOVE`. A writer of rows names the place; a new fence moves the rows, by renaming, to
+a place that older requests do not know, so a request that arrives late changes nothing that is read.
 
 A **cell name** is the key with each byte 00 written as `00 FF`, then `00 01`, then the stamp as eight bytes,
 big-endian, each bit inverted. So the cells of a key stand together, newest first, keys in their own order.
@@ -100,7 +100,7 @@ class Layout:
         return self._key(namespace, "cells"), self._key(namespace, "cellorder")
 
     def parked_cells(self, namespace: str) -> tuple[bytes, bytes]:
-        """Where both step aside within a transaction that is refused; nobody ever sees them there."""
+        """Where both are moved within a transaction that is refused; no reader ever sees them there."""
         return self._key(namespace, "cells:aside"), self._key(namespace, "cellorder:aside")
 
     def _key(self, namespace: str, what: str) -> bytes:

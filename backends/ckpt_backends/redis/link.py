@@ -2,7 +2,7 @@
 
 The driver brings connections, TLS, passwords, sentinels and cluster maps. Two things it does not bring are
 here: requests are packed in a tenth of the time that its own packer needs, and nothing is ever sent twice
-behind our back, because whether a request may be repeated is decided by who made it.
+without our knowledge, because only the caller of a request knows whether it may be repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _head = _Heads().__getitem__
 
 
 def packed(commands: Iterable[Command]) -> Iterator[bytes]:
-    r"""The bytes of commands in the protocol of Redis, in pieces: who sends one can pack the next meanwhile.
+    r"""The bytes of commands in the protocol of Redis, in pieces: one is sent while the next is packed.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def packed(commands: Iterable[Command]) -> Iterator[bytes]:
 
 
 class Link(ABC):
-    """Asks whoever is responsible for a key; usable from several threads, each on a connection of its own."""
+    """Asks the server that is responsible for a key; usable from several threads, one connection for each."""
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -117,7 +117,7 @@ class Link(ABC):
         return answers
 
     def close(self) -> None:
-        """Close connections that nobody uses; the others close when their call ends."""
+        """Close connections that no call uses; the others close when their call ends."""
         self._closed.set()
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Link(ABC):
         """The connections to the server that holds this key."""
 
     def _look_again(self) -> None:
-        """Something failed: what is known about who is responsible for what may be out of date."""
+        """Something failed: the known map of which server is responsible for which key may be out of date."""
         return
 
     @staticmethod
@@ -245,7 +245,7 @@ def _settings(target: RedisTarget, options: RedisOptions) -> dict[str, Any]:
 
 
 def _connections_in(context: ssl.SSLContext) -> type[SSLConnection]:
-    """Connections that trust whom `context` trusts; the driver's own trust those of the system as well."""
+    """Connections that trust the authorities of `context` only; the driver's own also trust the system's."""
 
     class TlsConnection(SSLConnection):
         def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:

@@ -1,4 +1,4 @@
-"""The options of a Redis address, and what its location says: hosts, database and who is asking."""
+"""The options of a Redis address, and what its location says: hosts, database, user and password."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RedisOptions(LoginOptions):
 
 @dataclass(frozen=True, slots=True)
 class RedisTarget:
-    """Whom to ask, as whom."""
+    """The hosts of an address, its database, its user and password."""
 
     hosts: tuple[tuple[str, int], ...]
     database: int

@@ -1,7 +1,7 @@
 """Plain rows on Redis: what a fenced or belated request writes is never seen, and every key is scanned once.
 
-A hash holds the values, a sorted set the order of the keys. Both stand at a place (`layout.py`); who
-writes names the place in the names of the Redis keys, so a request for another place hits nothing.
+A hash holds the values, a sorted set the order of the keys. Both stand at a place (`layout.py`); a
+writer names the place in the names of the Redis keys, so a request for another place hits nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ckpt_backends.redis.scripts import MOVE_ROWS, PAGE, WROTE_ROWS
 
 _SWEPT_AT_ONCE = 200
 _SWEEP_MARGIN_S = 60.0
-"""Clocks differ: rows are swept this long after they have expired. Who reads checks the time itself."""
+"""Clocks differ: rows are swept this long after they have expired. Readers check the time themselves."""
 _MOST_MOVES = 100
 FIRST_PAGE_ROWS, PAGE_ROWS, PAGE_BYTES = 16, 512, 1 << 20
 
@@ -37,7 +37,7 @@ class Rows:
     # -- places ----------------------------------------------------------------------------------
 
     def fence(self, namespace: str, number: int) -> None:
-        """Move the rows out of reach of everybody who knows a lower fence only."""
+        """Move the rows to a place that handles with a lower fence do not know."""
         place = self._place(namespace)
         while place.fence < number:
             place = self._move(namespace, place, Place(number, 0))
@@ -181,5 +181,5 @@ class Rows:
     def _restless(self, namespace: str) -> NotNowError:
         return NotNowError(
             f"the rows of namespace {namespace!r} in {self._requests.at} were moved {_MOST_MOVES} times in "
-            "one call; see who claims or drops it again and again"
+            "one call; look for processes that claim or drop it again and again"
         )

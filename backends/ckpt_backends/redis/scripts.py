@@ -66,7 +66,7 @@ return {place, 1}
 )
 """The end of a transaction that has written rows at the place ARGV[1].
 
-Returns the place where rows belong, and whether some of those there expire. If it is another place, nobody
+Returns the place where rows belong, and whether some of those there expire. If it is another place, no reader
 can ever see what was written, and it is removed. ARGV[4…] are keys that expire in ARGV[2] milliseconds, if
 any. At most ARGV[3] of those that expired long ago are swept.
 """
@@ -160,7 +160,7 @@ return 1
 """The begin of a transaction that adds the record ARGV[1]: if it is not the next, all cells step aside.
 
 What the transaction then writes goes to the empty places, and `COMMITTED` puts everything back. So a second
-attempt, or one that arrives late, changes nothing, and nobody sees what happens in between.
+attempt, or one that arrives late, changes nothing, and no reader sees what happens in between.
 """
 
 COMMITTED = (

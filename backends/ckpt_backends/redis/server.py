@@ -65,7 +65,7 @@ class RedisServer(CellServer):
     # -- plain rows ------------------------------------------------------------------------------
 
     def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
-        del exclusive  # whoever else writes under this fence does no harm
+        del exclusive  # other handles that write under this fence do no harm
         self._rows.fence(namespace, number)
 
     def write_plain(
