@@ -148,7 +148,7 @@ def _fail_if_any(errors: list[CkptError]) -> None:
 
 @contextmanager
 def _progress(names: tuple[str, ...]) -> Iterator[Say]:
-    """One line per server that changes in place; where nobody watches, a new line each time."""
+    """One line per server that changes in place; without a terminal, a new line each time."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda name, line: click.echo(f"{name}: {line}", err=True)

@@ -16,7 +16,7 @@ from ckpt.cli.failures import FailsInOneLine
 
 
 class _Commands(MutableMapping[str, click.Command]):
-    """Commands by name; a name is there at once, its command when somebody looks it up."""
+    """Commands by name; a name is there at once, its command when it is first looked up."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._found: dict[str, click.Command | None] = dict.fromkeys(modules)

@@ -53,7 +53,7 @@ def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     type=click.FloatRange(0),
     default=10.0,
     show_default=True,
-    help="Seconds to stay when nobody is left.",
+    help="Seconds to stay when no client is left.",
 )
 def serve(
     address: str,
@@ -110,7 +110,7 @@ def _run(
     *,
     grace_s: float | None = None,
 ) -> None:
-    """Be a sidecar until told to end; with a grace, until nobody needs it any more."""
+    """Be a sidecar until told to end; with a grace, until no client needs it any more."""
     take_short_turns()  # before any other thread is started, so that all have them
     with (
         closing(Ending()) as ending,
@@ -204,7 +204,7 @@ def _log_to(path: str | None) -> None:
 
 
 class _PrivateLog(logging.handlers.RotatingFileHandler):
-    """A file that only its user can read, and never one that somebody else has put in its place."""
+    """A file that only its user can read, and never one that another user has put in its place."""
 
     def _open(self) -> TextIOWrapper:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -33,7 +33,7 @@ class Row:
     namespace: str
     family: str
     only_family: bool
-    """The store has no other: nobody needs its name."""
+    """The store has no other, so its name is not shown."""
     key: Any
     value: Any
 

@@ -47,10 +47,10 @@ class Capabilities:
     detects_corruption: bool
     """A changed byte in the store is reported as CorruptRecordError when it is read."""
     reads_in_process: bool = False
-    """`get_many` of a plain namespace reads memory, its own or that of mapped files, and waits for nobody.
+    """`get_many` of a plain namespace reads memory, its own or that of mapped files, and never waits.
 
-    A timeout could not interrupt that: who waits for a page holds the interpreter. So a SafeKeeper asks such
-    a backend on the caller's thread, where it asks others on a thread that it can leave behind.
+    A timeout could not interrupt that: a thread that waits for a page holds the interpreter. So a SafeKeeper
+    asks such a backend on the caller's thread, where it asks others on a thread that it can leave behind.
     """
 
 
@@ -296,7 +296,7 @@ class Backend(ABC):
         """Take a plain namespace over: from now on its former owner's writes raise FencedError.
 
         Returns the new epoch, higher than every earlier one. While a namespace is claimed, only its owner may
-        write to it; a namespace that nobody has claimed takes writes from everybody.
+        write to it; a namespace without a claim takes writes from every handle.
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """Opening a store that exists: to read it without getting in the way of its writer, or as its writer.
 
-`open_backend` makes a store where there is none. Who looks at one, mends it or moves it does not mean that.
+`open_backend` makes a store where there is none. To look at one, to mend it or to move it must not make one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _reads_need_mode(address: Address) -> bool:
 
 
 def _require_store(address: Address) -> None:
-    """Opening makes a store where there is none; who does not mean to has to look first."""
+    """Raise if there is no store: opening a local address would make one."""
     if address.scheme not in LOCAL_SCHEMES:
         return
     if not os.path.isdir(address.path):

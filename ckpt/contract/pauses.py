@@ -12,7 +12,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 def pauses_until(deadline_s: float) -> Iterator[float]:
     """Pauses for as long as `time.monotonic()` is before the deadline, which none of them reaches beyond.
 
-    Half of each is random, so that those who failed together do not come back together.
+    Half of each is random, so that calls that failed together are not repeated together.
 
     Examples
     --------

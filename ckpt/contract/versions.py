@@ -16,7 +16,7 @@ read sees, and stores commits and their changes in its own way.
 - A commit without a base builds on the tip. At or below the tip's version it replaces: it builds on the
   newest ancestor of the tip with a lower version, becomes the tip, and what it replaced is garbage.
 - A commit with a base is a branch. It becomes the tip only if its version is above the tip's, so that a
-  zombie's late commit is a branch that nobody follows. The base `EMPTY` is the empty state before the first
+    zombie's late commit is a branch without followers. The base `EMPTY` is the empty state before the first
   commit, so that several attempts at the first version are branches, too.
 - Reading as of version v from commit c sees the newest ancestor of c (c included) with version <= v.
   Before the first commit everything is empty; a version above c's, or a truncated one, is an error.
@@ -110,7 +110,7 @@ class History:
         return self.settled.truncated_below
 
     def copy(self) -> History:
-        """The same history, for somebody else to keep."""
+        """The same history, in an object that changes apart from this one."""
         copied = History(settled=self.settled)
         copied._commits = dict(self._commits)
         copied._garbage = set(self._garbage)

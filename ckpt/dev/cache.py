@@ -5,7 +5,7 @@ $CKPT_CACHE, or $XDG_CACHE_HOME/ckpt, or ~/.cache/ckpt
   jars/KIND-HASH/    what Maven fetched for one pom
   tools/NAME/        a program unpacked by `ckpt dev install`
   servers/NAME/      configuration, data, logs and server.json of one server
-  locks/             never deleted, so that everybody locks the same file
+  locks/             never deleted, so that all processes lock the same file
 ```
 """
 
@@ -28,7 +28,7 @@ Report = Callable[[str], None]
 
 
 def silent(_: str) -> None:
-    """A report that nobody reads."""
+    """A report that is not shown."""
 
 
 def folder(*parts: str) -> str:
@@ -53,7 +53,7 @@ def folder(*parts: str) -> str:
 
 @contextlib.contextmanager
 def locked(name: str, *, report: Report = silent, cancelled: threading.Event | None = None) -> Iterator[None]:
-    """Nobody else, of this process or another, is inside with the same name; says so if it has to wait."""
+    """No other thread or process is inside with the same name; says so if it has to wait."""
     cancelled = cancelled or threading.Event()
     with open_lock(name) as descriptor:
         waited = False

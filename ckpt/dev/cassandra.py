@@ -114,7 +114,7 @@ class CassandraServer(JavaServer):
         return {"cassandra": [*self._jvm(*options, heap="512m"), daemon]}
 
     def _answers(self) -> bool:
-        # Later on, somebody may have changed the password, so a login proves nothing any more.
+        # Later on, the user may have changed the password, so a login proves nothing any more.
         log_in = not self._has_answered and self._authenticator == "PasswordAuthenticator"
         user, password = (SUPERUSER, PASSWORD) if log_in else ("", "")
         return probes.cassandra_answers(self.host, self.port, user=user, password=password)

@@ -1,4 +1,4 @@
-"""The servers that everybody on this machine shares, one of each kind: started once, found again by anybody.
+"""The servers that all users of this machine share, one of each kind: started once, found again by all.
 
 `up` and `down` are what a user says. A test *leases* a server: it is started if it does not run, and stopped
 when the last lease on it ends, unless a user has asked for it with `up`. So test sessions that overlap share
@@ -55,7 +55,7 @@ def up(name: str, *, report: cache.Report = cache.silent, cancelled: threading.E
 
 
 def down(name: str, *, wipe: bool = False, report: cache.Report = cache.silent) -> bool:
-    """Stop a shared server, whoever uses it; with `wipe`, remove its data. Whether there was a process."""
+    """Stop a shared server, also one in use; with `wipe`, remove its data. Whether there was a process."""
     one = shared(name)
     with _changing(name, report):
         ran = bool(one.pids)
@@ -66,7 +66,7 @@ def down(name: str, *, wipe: bool = False, report: cache.Report = cache.silent) 
 
 
 class Lease:
-    """The use of a shared server: it runs from here on, and until `release` nobody's tests stop it."""
+    """The use of a shared server: it runs from here on, and until `release` no test run stops it."""
 
     def __init__(self, name: str, *, report: cache.Report = cache.silent) -> None:
         self.server = shared(name)
@@ -85,7 +85,7 @@ class Lease:
         return self.server.address
 
     def revive(self) -> None:
-        """Start the server again if somebody has ended it."""
+        """Start the server again if it was ended."""
         if not self.server.running:
             with _changing(self._name, cache.silent):
                 self._start(cache.silent)

@@ -23,7 +23,7 @@ INSTALLABLE = (*NAMES, "chromium")
 
 _TIMEOUT_S = 900.0
 _AS_OURSELVES = ("-o", "APT::Sandbox::User=root")
-"""As root, apt fetches as another user, who could not write into a folder of ours."""
+"""As root, apt fetches as another user, which could not write into a folder of ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Lifeline:
 
 
 def watch() -> None:
-    """Wait until nobody holds the other end of standard input, then kill what was named there."""
+    """Wait until no process holds the other end of standard input, then kill the servers it named."""
     named = sys.stdin.buffer.read().split(_END)[:-1]
     for folder in named:
         processes.kill(list(State.load(os.fsdecode(folder)).living().values()))

@@ -31,7 +31,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A port of the loopback interface that no process listens on."""
     top = _first_ephemeral()
     for _ in range(_TRIES):
         port = random.randrange(_LOWEST, top)

@@ -88,7 +88,7 @@ def _ask(host: str, port: int, exchange: Exchange, *, timeout_s: float, tls: boo
             if not tls:
                 return exchange(connection)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            # A probe asks whether somebody is there, and tells no secret.
+            # A probe asks whether a server answers, and tells no secret.
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             with context.wrap_socket(connection) as encrypted:
                 return exchange(encrypted)

@@ -1,7 +1,7 @@
 """Processes of ours that outlive us: no signal ever reaches a process that only has the same number.
 
 A process is known by its number *and* the moment it started, in this boot of the machine. Signals go through
-a descriptor of the process (pidfd), so a number that the kernel hands to somebody else in between is no risk.
+a descriptor of the process (pidfd), so a number that the kernel reuses in between is no risk.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Process(msgspec.Struct, frozen=True):
         try:
             descriptor = os.pidfd_open(self.pid)
         except OSError as error:
-            # The number is nobody's, or by now that of a thread of somebody.
+            # No process has the number, or by now a thread of another process has it.
             if error.errno not in (errno.ESRCH, errno.ENOENT, errno.EINVAL):
                 raise
             yield None

@@ -18,7 +18,7 @@ _DATA, _USERS = "data", "users.acl"
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Certificate, private key and the certificate of who signed them, all in PEM files."""
+    """Certificate, private key and the certificate of the authority that signed them, all in PEM files."""
 
     certificate: str
     key: str

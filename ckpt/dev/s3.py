@@ -12,7 +12,7 @@ from ckpt.dev.java import LOGBACK, JavaServer
 
 BUCKET = "ckpt"
 ACCESS_KEY, SECRET_KEY = "ckpt-dev", "not-a-secret"
-"""Words that anybody may know: the server is there for this machine and for tests only."""
+"""No secrets: the server is there for this machine and for tests only."""
 
 
 class S3Server(JavaServer):

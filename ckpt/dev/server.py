@@ -110,8 +110,8 @@ class Server(abc.ABC):
     ) -> Self:
         """Start the processes that do not run, and return when the server answers.
 
-        It comes back on the ports it had. If somebody else has taken one of them meanwhile, that is an error,
-        unless it `may_move` to others.
+        It comes back on the ports it had. If another process has taken one of them, that is an error, unless
+        it `may_move` to others.
         """
         self.prepare(report)
         os.makedirs(self.folder, mode=0o700, exist_ok=True)
@@ -122,7 +122,7 @@ class Server(abc.ABC):
                 self._wait(report, cancelled or threading.Event())
             except BaseException as error:
                 processes.kill(started)
-                # Between choosing a port and listening on it, somebody else may have been faster.
+                # Between choosing a port and listening on it, another process may have been faster.
                 if not (chosen and isinstance(error, BackendUnavailableError) and self._taken_ports()):
                     raise
                 if attempt == _PORT_ATTEMPTS:

@@ -1,4 +1,4 @@
-"""What is known about a server beyond the life of whoever started it: `server.json` in its folder."""
+"""What is known about a server after the process that started it has ended: `server.json` in its folder."""
 
 from __future__ import annotations
 

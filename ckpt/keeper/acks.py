@@ -44,7 +44,7 @@ class AckCondition(threading.Condition):
     def __init__(self) -> None:
         super().__init__(threading.RLock())
         self.waits_begun = 0
-        """How often anybody has begun to wait for a save, or asked to be called when it is done."""
+        """How often a caller has begun to wait for a save, or asked to be called when it is done."""
 
 
 class Ack(Future[None]):

@@ -58,7 +58,7 @@ class Breaker:
         self.untroubled = True
         """Closed, and the last call succeeded: `allows` would say yes and `succeeded` would change nothing.
 
-        Whoever sees it may leave out both, and with them two locks for each call to a healthy store.
+        A caller that sees it may leave out both, and with them two locks for each call to a healthy store.
         """
 
     @property

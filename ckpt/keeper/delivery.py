@@ -1,4 +1,4 @@
-"""Telling whoever saved: each outcome is delivered exactly once, to its future first and then to callbacks.
+"""Telling callers of save: each outcome is delivered exactly once, to its future first, then to callbacks.
 
 Callbacks run without the queue's lock, so that they may use the keeper. A flush waits for the callbacks of
 what it waited for; so a delivery is marked as under way (with a *ticket*) while the lock is still held.
@@ -70,7 +70,7 @@ class Deliveries:
             self.callback_errors += 1
             log.exception("%s raised for key %s", what, shown_key(key))
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # somebody pressed Ctrl-C
+                raise  # the user pressed Ctrl-C
 
     def wait_for(self, acks: Sequence[Ack], timeout_s: float | None) -> int:
         """Wait until these are resolved and callbacks have returned; how many are still pending."""

@@ -42,7 +42,7 @@ class KeeperOptions:
     fetch_timeout_s: float | None = 10.0
     """How long a load waits for the backend; None: for ever, and without a thread in between.
 
-    A backend that reads in this process (`Capabilities.reads_in_process`) has nobody to wait for: it is asked
+    A backend that reads in this process (`Capabilities.reads_in_process`) never waits: it is asked
     without that thread, whatever the timeout.
     """
     fetch_threads: int = 4

@@ -6,8 +6,8 @@ writes of one key are never reordered. At every instant, for every namespace:
 
     submitted = coalesced + dropped + failed + durable + pending
 
-Here is decided what happens to a save that arrives, and what the writer takes. What became of the saves that
-it took is accounted for in `ckpt.keeper.lanes`, and told to whoever saved by `ckpt.keeper.delivery`.
+This module decides what happens to a save that arrives, and what the writer takes. What became of the saves
+that it took is accounted for in `ckpt.keeper.lanes`, and told to their callers by `ckpt.keeper.delivery`.
 
 One lock guards the slots, the accounts and the live states, so that this is true in every reading, and so
 that a load finds a state either in memory, in the queue or in the backend.
@@ -325,10 +325,10 @@ class SaveQueue:
             return taken
 
     def _gather(self) -> None:
-        """Let a small batch grow for a moment, but only if nobody has begun to wait for a save lately.
+        """Let a small batch grow for a moment, but only if no caller has begun to wait for a save lately.
 
         Producers that never wait share the interpreter with the writer; many small batches would cost them
-        more than they gain. Whoever waits gets its save written at once.
+        more than they gain. A save that a caller waits for is written at once.
         """
         waits = self._acked.waits_begun
         enough = min(_GATHER, self._limit)

@@ -67,7 +67,7 @@ class Recovery:
         self.total: int | None = None
         """How many checkpoints there are to read; None until that is known."""
         self.done = 0
-        """How many were dealt with: read, or left to the operator who was faster, or failed.
+        """How many were dealt with: read, or left to an operator that was faster, or failed.
 
         Less than `total` at the end if it was stopped, or if memory held `max_states` before.
         """

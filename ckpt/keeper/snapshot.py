@@ -27,7 +27,7 @@ _all_immutable = IMMUTABLE.issuperset
 
 
 def snapshot(state: Any) -> Any:
-    """A copy that nobody else can change; SerializationError if the state cannot be copied.
+    """A copy that no later change of the state reaches; SerializationError if the state cannot be copied.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Entry:
-    """One live state. Its `state` is a snapshot that nobody changes; an update puts another in its place."""
+    """One live state. Its `state` is a snapshot that never changes; an update puts another in its place."""
 
     __slots__ = ("dirty", "events", "generation", "leaving", "state", "used_s")
 
@@ -29,7 +29,7 @@ class Entry:
 
 
 class LiveStates:
-    """The live states of one namespace; what a recovery brought and nobody used yet is evicted first."""
+    """The live states of one namespace; what a recovery brought and was not used yet is evicted first."""
 
     def __init__(self) -> None:
         self.by_key: dict[bytes, Entry] = {}

@@ -118,7 +118,7 @@ class Writer(threading.Thread):
                 else:
                     try:
                         data = puts[key] = encode(payload, namespace=name, key=key)
-                    except Exception as error:  # noqa: BLE001 - the future carries it to whoever saved
+                    except Exception as error:  # noqa: BLE001 - the future carries it to the caller of save
                         self._queue.settle([(lane, [ack], _serialization_error(lane, key, error))])
                         continue
                     size += len(key) + len(data)
@@ -184,7 +184,7 @@ class Writer(threading.Thread):
             if len(parts) == 1:
                 return [(parts[0], error)]
             return self._attempt_each(parts)
-        except Exception as error:  # noqa: BLE001 - the futures carry it to whoever saved
+        except Exception as error:  # noqa: BLE001 - the futures carry it to the callers of save
             if len(parts) > 1:
                 return self._attempt_each(parts)
             if len(parts[0].acks) > 1 and isinstance(error, _BAD_ARGUMENT):

@@ -354,7 +354,7 @@ class _Connection:
 
 
 def _open(name: str, timeout_s: float) -> socket.socket:
-    """A connected socket; OSError if nobody is there."""
+    """A connected socket; OSError if nothing listens there."""
     if "/" in name:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

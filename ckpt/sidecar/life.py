@@ -1,8 +1,8 @@
-"""The life of a sidecar process: one for each user and address of a host, found by whoever asks second.
+"""The life of a sidecar process: one for each user and address of a host, found by the second client on.
 
-A sidecar that listens on a unix socket holds a lock beside it as long as it lives. Who gets the lock is the
-sidecar; who does not finds a socket that answers, or waits until one of the two is the case. The operating
-system gives the lock back when a process is killed, and the next one replaces the socket that it left.
+A sidecar that listens on a unix socket holds a lock beside it as long as it lives. The process that gets the
+lock is the sidecar; one that does not waits until the socket answers, or until it gets the lock. The system
+gives the lock back when a process is killed, and the next one replaces the socket that it left.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def answers(place: Place) -> bool:
 
 
 class Ending:
-    """Waits until the process is to end: told by a signal, or because nobody needs it any more.
+    """Waits until the process is to end: told by a signal, or because no client needs it any more.
 
     A signal handler may run at any point of the main thread, so it takes no lock: it writes to a pipe.
     """
@@ -170,7 +170,7 @@ class Ending:
         os.read(self._read, 1)
 
     def when_unneeded(self, sidecar: Sidecar, grace_s: float, stdin: int = 0) -> None:
-        """End once standard input is closed and nobody has held a lifeline for the grace."""
+        """End once standard input is closed and no client has held a lifeline for the grace."""
 
         def watch() -> None:
             with contextlib.suppress(OSError):  # there may be no standard input at all
@@ -183,7 +183,7 @@ class Ending:
         threading.Thread(target=watch, name="ckpt-sidecar-watch", daemon=True).start()
 
     def close(self) -> None:
-        """Give the signals back. The pipe stays, for whoever is still about to write to it."""
+        """Give the signals back. The pipe stays, because a handler may still be about to write to it."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -197,6 +197,6 @@ def first_line(stdin: int = 0) -> str:
 
 
 def leave_the_terminal() -> None:
-    """Ctrl-C in the terminal of whoever started it is not meant for a sidecar that others use, too."""
+    """Leave the terminal's session: Ctrl-C there must not end a sidecar that other programs use, too."""
     with contextlib.suppress(PermissionError):  # it leads a session of its own already
         os.setsid()

@@ -1,7 +1,7 @@
 """Where a sidecar listens: a unix socket that only its user can open, or TCP with a token.
 
-A unix socket takes no connection before its mode is 0600, and who connects is asked for their user id as
-well: the mode guards the name, the credentials guard against whoever got around it.
+A unix socket takes no connection before its mode is 0600, and a client's user id is asked for as well: the
+mode guards the name, the credentials guard against a client that got around it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_PATH_BYTES = 107
 
 
 class UnixListener:
-    """A unix socket of mode 0600. A stale one at its path is replaced: whoever makes one holds a lock."""
+    """A unix socket of mode 0600. A stale one at its path is replaced: our caller holds the lock."""
 
     def __init__(self, path: str) -> None:
         self.path = self.name = os.path.abspath(path)
@@ -38,7 +38,7 @@ class UnixListener:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.bind(self.path)
-            # Nobody can connect before listen(), so nobody finds it with another mode.
+            # Clients can connect only after listen(), so none finds it with another mode.
             os.chmod(self.path, 0o600)
             self._socket.listen(_BACKLOG)
             self._inode = os.lstat(self.path).st_ino
@@ -51,7 +51,7 @@ class UnixListener:
         return self._socket.accept()[0]
 
     def may_enter(self, connection: socket.socket) -> bool:
-        """Whether the other end runs as the same user, or as root, whom nothing keeps out anyway."""
+        """Whether the other end runs as the same user, or as root, which nothing keeps out anyway."""
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return _CREDENTIALS.unpack(raw)[1] in (os.geteuid(), _ROOT)
 
@@ -66,7 +66,7 @@ class UnixListener:
 
 
 class TcpListener:
-    """A TCP socket; who connects is let in by token, so it tells nobody apart."""
+    """A TCP socket; clients are let in by token, so it does not tell them apart."""
 
     def __init__(self, host: str, port: int) -> None:
         try:

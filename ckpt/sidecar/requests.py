@@ -42,7 +42,7 @@ class _Bare:
 
 @dataclass(frozen=True, slots=True)
 class PingRequest(_Bare):
-    """Is anybody there?"""
+    """Does the sidecar answer?"""
 
     operation: ClassVar[Operation] = Operation.PING
 

@@ -85,4 +85,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
-        """Scrapes come every few seconds; nobody wants to read about each."""
+        """Nothing is logged: scrapes come every few seconds."""

@@ -77,7 +77,7 @@ class Sidecar:
     ) -> None:
         self._door = door or Door()
         if isinstance(listener, TcpListener) and not self._door.token:
-            raise ConfigError("a sidecar on TCP needs a token, or everybody could read and change the state")
+            raise ConfigError("a sidecar on TCP needs a token, or any client could read and change the state")
         self._options = options or SidecarOptions()
         self._listener = listener
         self._service = Service(
@@ -208,7 +208,7 @@ class Sidecar:
                 )
             self._inside += 1
             del self._waiting[session]
-            # Counted before the client is told: who has a lifeline can rely on it.
+            # Counted before the client is told, so that a client with a lifeline can rely on it.
             self._lifelines += is_lifeline
             self._changed.notify_all()
         self._service.counters.add(connections=1)
@@ -227,9 +227,9 @@ class Sidecar:
     # -- life ------------------------------------------------------------------------------------
 
     def end_when_alone(self, grace_s: float) -> bool:
-        """Wait until nobody has held a lifeline for that long, then let nobody in any more.
+        """Wait until no client has held a lifeline for that long, then let none in any more.
 
-        False if the sidecar was told to end meanwhile. Who connects after True was returned is refused, so no
+        False if the sidecar was told to end meanwhile. A connection after True was returned is refused, so no
         client is let in to a sidecar that has decided to end.
         """
         with self._changed:

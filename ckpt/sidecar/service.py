@@ -69,7 +69,7 @@ class Service:
         self._in_blocks = backend if isinstance(backend, CommitsInBlocks) else None
         self._counting = backend if isinstance(backend, Counts) else None
         self._under_way: dict[tuple[str, str], threading.Lock] = {}
-        """Held by whoever makes the commit; a lock, because an event takes 5 µs to make."""
+        """Each held by the thread that makes the commit; a lock, because an event takes 5 µs to make."""
         self._told_writes = self._counting.counts().get("durable_writes", 0) if self._counting else 0
         self._lock = threading.Lock()
 
@@ -117,7 +117,7 @@ class Service:
     def _durable_writes(self) -> int:
         """How often the backend made something durable since the last commit was answered.
 
-        Each time is told to one client, so that their sum is right whoever adds them up. A backend that does
+        Each time is told to one client, so that the sum over all clients is right. A backend that does
         not count makes each commit durable by itself.
         """
         if self._counting is None:
@@ -204,7 +204,7 @@ class Service:
             return None
         known = history[request.commit_id]
         bases = {None, known.base or EMPTY}
-        # A truncation takes a floor's base away; who names one then cannot be contradicted any more.
+        # A truncation forgets a floor's base; a request that names one then cannot be contradicted any more.
         is_floor = known.base is None and history.truncated_below > 0
         if known.version != request.version or (request.base not in bases and not is_floor):
             return None

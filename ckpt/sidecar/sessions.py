@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class RefusedError(Exception):
-    """Whoever connected is not let in; `kind` says why."""
+    """The client is not let in; `kind` says why."""
 
     def __init__(self, kind: Kind, message: str) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class Session:
     def let_in(self) -> bool:
         """Read the hello and answer it; True if the connection is a lifeline.
 
-        Raises RefusedError or ProtocolError with nobody let in, PeerGoneError if nobody is there any more.
+        Raises RefusedError or ProtocolError if the client is not let in, PeerGoneError if it has hung up.
         """
         if self._door.tls is not None:
             try:

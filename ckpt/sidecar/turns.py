@@ -1,7 +1,7 @@
 """Short turns on the processor, so that a request is not kept waiting until a busy neighbour's turn is over.
 
 A sidecar shares its host with executors that keep all processors busy. It works for a fraction of a
-millisecond at a time, and whoever asked waits for it; but Linux lets whoever runs finish its turn first,
+millisecond at a time, and a client waits for that; but Linux lets the running thread finish its turn first,
 which takes milliseconds. Since 6.12 a thread may ask for turns of another length, and one with shorter turns
 need not wait for the end of a longer one. That gives it no larger share, and needs no privilege.
 """
@@ -22,7 +22,7 @@ _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 
 
 def take_short_turns() -> bool:
-    """This thread and those that it starts from now on take short turns; False where nobody can ask for them.
+    """This thread and those it starts from now on take short turns; False where the system has none.
 
     Kernels before 6.12 say yes and change nothing.
     """

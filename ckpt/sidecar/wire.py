@@ -78,7 +78,7 @@ class Wire:
         self._allow(timeout_s)
         magic, version, flags, token_bytes = HELLO.unpack(self._next(HELLO.size, deadline))
         if magic != MAGIC:
-            raise ProtocolError("this is the sidecar of ckpt; whoever connected speaks another protocol")
+            raise ProtocolError("this is the sidecar of ckpt; the client speaks another protocol")
         if token_bytes > MAX_TOKEN_BYTES:
             raise ProtocolError(f"a token is at most {MAX_TOKEN_BYTES} bytes long")
         token = bytes(self._next(token_bytes, deadline))
@@ -193,7 +193,7 @@ class Wire:
         return bool(arrived.poll(0))
 
     def wake(self) -> None:
-        """Take no more from the peer: whoever waits for a frame sees the end; what is sent still arrives."""
+        """Take no more from the peer: a wait for a frame meets the end; what is sent still arrives."""
         self._shut(socket.SHUT_RD)
 
     def close(self, *, linger: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The instruments that ckpt tests its own backends with, for anybody who writes another one.
+"""The instruments that ckpt tests its own backends with, for authors of other backends.
 
 - `BackendConformance`: the contract of a backend, sentence by sentence, as a pytest class to subclass.
 - `backend_machine`: a Hypothesis state machine that compares a backend with a plain dict model.

@@ -120,7 +120,7 @@ class NetworkConformance:
     def when_restored(
         self, call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
     ) -> ResultT:
-        """What a call answers when the network is whole again; who reconnects later may take a moment."""
+        """What a call answers when the network is whole again; to reconnect may take a moment."""
         return until_it_works(call, *given, **named) if self.reconnects_later else call(*given, **named)
 
     # -- every call ----------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class NetworkConformance:
         )
         for earlier in (0, 4):
             name = f"words-{earlier}"
-            # Who gives up at once may still feel the trouble of the turn before, or a slow server.
+            # A backend that gives up at once may still feel the trouble of the turn before, or a slow server.
             until_it_works(zombie.claim, name)
             until_it_works(zombie.put_many, name, {b"old": b"zombie"})
             for number in range(earlier):

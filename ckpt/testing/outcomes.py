@@ -14,7 +14,7 @@ GivenT = ParamSpec("GivenT")
 ResultT = TypeVar("ResultT")
 
 PATIENT_S = 240.0
-"""Far longer than a call may take, or a server to come back; who waits longer waits for ever."""
+"""Far longer than a call may take, or a server to come back; a longer wait would never end."""
 
 
 def begin(call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs) -> Future[ResultT]:
@@ -30,7 +30,7 @@ def begin(call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.
     def run() -> None:
         try:
             made.set_result(call(*given, **named))
-        except BaseException as error:  # noqa: BLE001 whatever it is belongs to who waits
+        except BaseException as error:  # noqa: BLE001 - the future carries it to the thread that waits
             made.set_exception(error)
 
     threading.Thread(target=run, name="caller", daemon=True).start()

@@ -243,7 +243,7 @@ class PlainConformance(BackendHarness):
         assert backend.namespaces() == ["a", "c"]
 
     def test_threads_write_and_read_at_once(self, backend: Backend) -> None:
-        """Each thread's own keys end with its own last value, and nobody sees a value never written."""
+        """Each thread's own keys end with its own last value, and no read sees a value never written."""
         start = threading.Barrier(8)
 
         def work(thread: int) -> None:

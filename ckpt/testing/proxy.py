@@ -144,7 +144,7 @@ class TcpProxy:
         self._do(self._allow(count, direction))
 
     def half_close(self, direction: Direction = "to_client") -> None:
-        """End one direction of all connections: who reads there meets the end; the other goes on."""
+        """End one direction of all connections: its reader meets the end; the other direction goes on."""
         self._do(self._end_all(direction))
 
     def restore(self) -> None:

@@ -57,7 +57,7 @@ def own_server(name: str, folder: str | os.PathLike[str], **settings: Any) -> Se
 
 
 def release_servers() -> None:
-    """End the use of every server: what this process has started, and nobody else uses, is stopped."""
+    """End the use of every server: what this process has started, and no other process uses, is stopped."""
     if os.getpid() != _process:
         return  # a fork of it, to which nothing of this belongs
     _own.cut()

@@ -29,7 +29,7 @@ def ids(backend: Backend) -> list[str]:
 
 
 class VersionConformance(BackendHarness):
-    """A commit is whole, every retained version stays readable, and a zombie is a branch nobody follows."""
+    """A commit is whole, every retained version stays readable, and a zombie's commit is an unused branch."""
 
     def test_a_history_knows_its_tip_and_its_beginning(self, backend: Backend) -> None:
         assert backend.history("store").tip is None

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | `msgpack` | 1 | plain data, and the extension types of `msgpack_types` (tuples, sets, numpy, Arrow, …) |
 | `json` | 2 | what JSON has: text, finite numbers, booleans, null, lists, dicts with text keys |
-| `pickle` | 3 | anything; only when asked for by name, since whoever can write to the store could run code |
+| `pickle` | 3 | anything; only when asked for by name, since a writer to the store could run code |
 
 With a `state_type` (a dataclass, a msgspec Struct, a TypedDict, …) a state is stored as plain data and read
 back as that type. What is stored is read back at once and compared, so that a field whose value does not
