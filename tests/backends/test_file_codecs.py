@@ -16,7 +16,7 @@ from ckpt_backends.file.commits import CommitFile, squashed, write_commit
 from ckpt_backends.file.names import SPELLED_BYTES, file_name, spelled_key
 from ckpt_backends.file.records import (
     DamagedFileError,
-    Record,
+    KeyRecord,
     decode_note,
     decode_record,
     encode_note,
@@ -56,7 +56,7 @@ def test_what_looks_like_a_name_is_refused(name: str) -> None:
 @given(st.binary(max_size=200), st.binary(max_size=200), st.none() | st.floats(1, 1e12))
 def test_records_are_read_back(key: bytes, value: bytes, expires_s: float | None) -> None:
     data = b"".join(encode_record(key, value, expires_s))
-    assert decode_record(data) == Record(key, value, expires_s)
+    assert decode_record(data) == KeyRecord(key, value, expires_s)
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.data())

@@ -19,8 +19,8 @@ from ckpt.contract.addresses import Durability
 from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError
 from ckpt.types import Changes
-from ckpt_backends.engine.sight import Live
 from ckpt_backends.engine.storage import SegmentGoneError
+from ckpt_backends.engine.visibility import LiveSegments
 from ckpt_backends.log import LogBackend, LogOptions
 
 PATIENCE_S = 60
@@ -210,7 +210,7 @@ def test_segments_may_be_retired_again_and_again_under_a_question(tmp_path: Path
             nonlocal asked
             asked += 1
             if asked <= 5:
-                log._engine.live = Live(log._engine.summaries)  # as a collection does
+                log._engine.live = LiveSegments(log._engine.summaries)  # as a collection does
                 raise SegmentGoneError("segments/1.seg is gone")
             return log.get_many("words", [b"be"])[b"be"]
 

@@ -20,7 +20,7 @@ import msgspec
 from ckpt.contract.versions import Commit, History, Settled, Truncation
 from ckpt.errors import VersionNotFoundError
 from ckpt.types import CommitId
-from ckpt_backends.engine.sight import Sight
+from ckpt_backends.engine.visibility import LayerView
 
 
 @dataclass(slots=True)
@@ -34,17 +34,17 @@ class NamespaceState:
     snapshot_layer: int = 0
     snapshot_sequence: int = 0
 
-    def sight(self, commit: Commit | None) -> Sight:
+    def layer_view(self, commit: Commit | None) -> LayerView:
         """What a reader of this commit sees."""
-        return Sight(frozenset(self.layers(commit)), self.snapshot_layer, self.snapshot_sequence)
+        return LayerView(frozenset(self.layers(commit)), self.snapshot_layer, self.snapshot_sequence)
 
-    def everything(self) -> Sight:
+    def everything(self) -> LayerView:
         """What all readers together may still see."""
         assert self.history is not None
         layers = {c.sequence for c in self.history.stored()}
         for absorbed in self.absorbed.values():
             layers.update(absorbed)
-        return Sight(frozenset(layers), self.snapshot_layer, self.snapshot_sequence)
+        return LayerView(frozenset(layers), self.snapshot_layer, self.snapshot_sequence)
 
     def layers(self, commit: Commit | None) -> list[int]:
         """The layers that a reader of this commit sees, newest first."""

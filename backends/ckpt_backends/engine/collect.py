@@ -24,7 +24,7 @@ from ckpt_backends.engine.frame import Body, Frame, Kind, build_body
 from ckpt_backends.engine.manifest import Position, SegmentSummary
 from ckpt_backends.engine.merge import first_of_each_key, visible_entries
 from ckpt_backends.engine.runs import RECORD_MASK, SEGMENT_SHIFT, U64
-from ckpt_backends.engine.sight import Sight
+from ckpt_backends.engine.visibility import LayerView
 
 _BATCH_RECORDS = 1024
 _BATCH_BYTES = 4 << 20
@@ -185,12 +185,14 @@ class Collector:
                 state = engine.catalog.by_id.get(namespace)
                 if state is None or state.history is None or not (floor := self._floors.get(namespace)):
                     continue
-                sight = Sight(
+                layer_view = LayerView(
                     frozenset(x for x in state.everything().layers if x <= floor),
                     state.snapshot_layer,
                     state.snapshot_sequence,
                 )
-            hashes, locations, _ = visible_entries([run.slice(namespace)], sight, engine.records, engine.live)
+            hashes, locations, _ = visible_entries(
+                [run.slice(namespace)], layer_view, engine.records, engine.live
+            )
             locations = np.sort(locations[first_of_each_key(hashes, locations, engine.records)])
             deletes = self._count_deletes(locations)
             touched = victims & set((locations >> np.uint64(SEGMENT_SHIFT)).tolist())

@@ -28,8 +28,8 @@ from ckpt_backends.engine.opening import OpenLog
 from ckpt_backends.engine.recent import hashes_of
 from ckpt_backends.engine.runs import MAX_SEGMENT_BYTES, SEGMENT_SHIFT, U64, pack_location
 from ckpt_backends.engine.segment import SegmentHeader, segment_seed
-from ckpt_backends.engine.sight import Live
 from ckpt_backends.engine.storage import LostRaceError, SegmentGoneError, Storage
+from ckpt_backends.engine.visibility import LiveSegments
 
 
 def _nothing() -> None:
@@ -163,7 +163,7 @@ class Engine(OpenLog):
             summary = self.summaries.get(number)
             if summary is None:
                 summary = self.summaries[number] = SegmentSummary(0, 0)
-                self.live = Live(self.summaries)
+                self.live = LiveSegments(self.summaries)
             summary.records += body.count
             if body.kind is Kind.DATA:
                 self.index.add_plain(body.namespace, body.keys, location)
@@ -327,7 +327,7 @@ class Engine(OpenLog):
             for segment in retired:
                 self.summaries.pop(segment.number, None)
                 self.records.forget(segment.number)
-            self.live = Live(self.summaries)
+            self.live = LiveSegments(self.summaries)
         for segment in retired:
             self.storage.retire(segment, self.catalog.retired_ms / 1000)
 

@@ -18,7 +18,7 @@ from ckpt_backends.engine.merge import concatenate, first_of_each_key, merge_pla
 from ckpt_backends.engine.recent import LayerFrame, Recent, RecentTable
 from ckpt_backends.engine.records import Records
 from ckpt_backends.engine.runs import SEGMENT_SHIFT, U64, Run, encode_run, hash_keys
-from ckpt_backends.engine.sight import Live, Sight
+from ckpt_backends.engine.visibility import LayerView, LiveSegments
 
 
 class Index:
@@ -67,7 +67,7 @@ class Index:
         parts = (active, frozen)
         return [t.table() for part in parts if part is not None and (t := part.plain.get(namespace))]
 
-    def locate(self, namespace: int, keys: Sequence[bytes], live: Live) -> dict[bytes, int]:
+    def locate(self, namespace: int, keys: Sequence[bytes], live: LiveSegments) -> dict[bytes, int]:
         """Where the newest record of each key is, deletes included. `live` says which segments exist."""
         # Readers hold no lock. The order active, frozen, runs makes that safe: a table is reachable in a
         # later place before it is dropped from an earlier one.
@@ -97,7 +97,7 @@ class Index:
         namespace: int,
         keys: list[bytes],
         runs: Iterable[Run],
-        live: Live,
+        live: LiveSegments,
         found: dict[bytes, int],
     ) -> None:
         hashes = hash_keys(keys, self.seed)
@@ -125,7 +125,7 @@ class Index:
             if hit:
                 pending = [q for q in pending if keys[q] not in found]
 
-    def _locate_one(self, namespace: int, key: bytes, live: Live) -> int | None:
+    def _locate_one(self, namespace: int, key: bytes, live: LiveSegments) -> int | None:
         """The same for a single key, the most frequent question, in as few steps as that takes."""
         for table in self.recent_tables(namespace):
             if (recent := table.get(key)) is not None:
@@ -148,7 +148,7 @@ class Index:
         return recent, self.runs
 
     def plain_locations(
-        self, namespace: int, view: tuple[dict[bytes, int], tuple[Run, ...]], live: Live
+        self, namespace: int, view: tuple[dict[bytes, int], tuple[Run, ...]], live: LiveSegments
     ) -> U64:
         """The newest location of every key of a namespace, deletes included, in the order of the log."""
         recent, runs = view
@@ -173,12 +173,12 @@ class Index:
         ]
 
     def locate_layered(
-        self, namespace: int, keys: Sequence[bytes], sight: Sight, live: Live
+        self, namespace: int, keys: Sequence[bytes], layer_view: LayerView, live: LiveSegments
     ) -> dict[bytes, int]:
         """Where the newest visible record of each key is, deletes included."""
         newest: dict[bytes, tuple[int, int, int]] = {}
         for recent in self._recent_frames(namespace):
-            if sight.shows(recent.layer, recent.sequence):
+            if layer_view.shows(recent.layer, recent.sequence):
                 table = recent.table(keys, self.records, self.seed)
                 for key in keys:
                     if (location := table.get(key)) is not None:
@@ -194,7 +194,7 @@ class Index:
                 key, frame = keys[query], self.records.frame(location)
                 found = (frame.layer, frame.sequence, location)
                 if (
-                    sight.shows(frame.layer, frame.sequence)
+                    layer_view.shows(frame.layer, frame.sequence)
                     and found > newest.get(key, (0, 0, 0))
                     and self.records.holds(location, key)
                 ):
@@ -209,14 +209,14 @@ class Index:
         self,
         namespace: int,
         view: tuple[list[LayerFrame], tuple[Run, ...]],
-        sight: Sight,
-        live: Live,
+        layer_view: LayerView,
+        live: LiveSegments,
     ) -> U64:
         """The newest visible location of every key, deletes included, in the order of the log."""
         frames, runs = view
         slices = [run.slice(namespace) for run in runs if namespace in run.directory]
         slices.extend(_slice_of(f) for f in frames)
-        hashes, locations, _ = visible_entries(slices, sight, self.records, live)
+        hashes, locations, _ = visible_entries(slices, layer_view, self.records, live)
         locations = locations[first_of_each_key(hashes, locations, self.records)]
         locations.sort()
         return locations

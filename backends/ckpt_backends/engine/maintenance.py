@@ -299,12 +299,14 @@ class Maintenance:
                     continue
                 live = engine.live
                 history = state.history
-                sight, floor = (state.everything(), state.floor_layer()) if history is not None else (None, 0)
-            if sight is None:
+                layer_view, floor = (
+                    (state.everything(), state.floor_layer()) if history is not None else (None, 0)
+                )
+            if layer_view is None:
                 yield namespace, *merge_plain(runs, namespace, engine.records, live)
                 continue
             floors[namespace] = floor if floor < flushed else 0
-            hashes, locations, used = merge_layered(runs, namespace, engine.records, live, sight, floor)
+            hashes, locations, used = merge_layered(runs, namespace, engine.records, live, layer_view, floor)
             if whole:
                 with engine.lock:
                     state.keep_absorbed(used | engine.index.recent_layers(namespace))

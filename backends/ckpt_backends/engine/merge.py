@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from ckpt_backends.engine.records import Records
 from ckpt_backends.engine.runs import RECORD_BITS, U64, Run
-from ckpt_backends.engine.sight import Live, Sight
+from ckpt_backends.engine.visibility import LayerView, LiveSegments
 
 
-def concatenate(slices: Sequence[tuple[U64, U64]], live: Live | None) -> tuple[U64, U64]:
+def concatenate(slices: Sequence[tuple[U64, U64]], live: LiveSegments | None) -> tuple[U64, U64]:
     """All slices as one, without entries of segments that do not exist any more."""
     if not slices:
         return np.empty(0, np.uint64), np.empty(0, np.uint64)
@@ -29,7 +29,7 @@ def concatenate(slices: Sequence[tuple[U64, U64]], live: Live | None) -> tuple[U
     return hashes, locations
 
 
-def merge_plain(runs: Sequence[Run], namespace: int, records: Records, live: Live) -> tuple[U64, U64]:
+def merge_plain(runs: Sequence[Run], namespace: int, records: Records, live: LiveSegments) -> tuple[U64, U64]:
     """Hashes and newest location of each key of a plain namespace over runs that are given newest first."""
     slices = [run.slice(namespace) for run in runs if namespace in run.directory]
     hashes, locations = concatenate(slices, live)
@@ -42,7 +42,7 @@ def merge_plain(runs: Sequence[Run], namespace: int, records: Records, live: Liv
 
 
 def visible_entries(
-    slices: Sequence[tuple[U64, U64]], sight: Sight, records: Records, live: Live
+    slices: Sequence[tuple[U64, U64]], layer_view: LayerView, records: Records, live: LiveSegments
 ) -> tuple[U64, U64, U64]:
     """Hashes, locations and layers of what a reader may see, by hash, the newest layer of each first."""
     hashes, locations = concatenate(slices, live)
@@ -54,7 +54,7 @@ def visible_entries(
     ranks = np.empty(len(heads), np.uint32)
     ranks[newest_first] = np.arange(len(heads))
     frame_of = frames.searchsorted(places)
-    shown = np.array([sight.shows(layer, sequence) for layer, sequence in heads], np.bool_)[frame_of]
+    shown = np.array([layer_view.shows(layer, sequence) for layer, sequence in heads], np.bool_)[frame_of]
     hashes, locations, frame_of = hashes[shown], locations[shown], frame_of[shown]
     order = np.lexsort((ranks[frame_of], hashes))
     layers = np.array([layer for layer, _ in heads], np.uint64)
@@ -62,14 +62,19 @@ def visible_entries(
 
 
 def merge_layered(
-    runs: Sequence[Run], namespace: int, records: Records, live: Live, sight: Sight, floor: int
+    runs: Sequence[Run],
+    namespace: int,
+    records: Records,
+    live: LiveSegments,
+    layer_view: LayerView,
+    floor: int,
 ) -> tuple[U64, U64, set[int]]:
     """Hashes and locations of a versioned namespace without what no reader can see, and the layers used.
 
-    `sight` is that of all readers together; at or below the layer `floor` only the newest of a key is seen.
+    `layer_view` is that of all readers together; only the newest of a key is seen up to the layer `floor`.
     """
     slices = [run.slice(namespace) for run in runs if namespace in run.directory]
-    hashes, locations, layers = visible_entries(slices, sight, records, live)
+    hashes, locations, layers = visible_entries(slices, layer_view, records, live)
     keep = np.ones(len(hashes), np.bool_)
     below = np.flatnonzero(layers <= np.uint64(floor))
     keep[below] = first_of_each_key(hashes[below], locations[below], records)

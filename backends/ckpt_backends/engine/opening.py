@@ -26,8 +26,8 @@ from ckpt_backends.engine.records import Records
 from ckpt_backends.engine.replay import Replay, Replayed, find_log_id
 from ckpt_backends.engine.runs import SEGMENT_SHIFT, IndexDamagedError, Run, pack_location
 from ckpt_backends.engine.segment import Segment, segment_seed
-from ckpt_backends.engine.sight import Live
 from ckpt_backends.engine.storage import SegmentGoneError, Storage
+from ckpt_backends.engine.visibility import LiveSegments
 
 _REPLAYED_RECORDS = 1 << 20
 """A long replay turns this many records at a time into a run of 16 bytes a key, to bound memory."""
@@ -147,7 +147,9 @@ class OpenLog:
         missing = self._find_missing(replayed)
         for damage in missing:
             self.summaries.setdefault(damage.segment, SegmentSummary(damage.end, 0))
-        self.live = Live(n for n in self.summaries if n not in replayed.discarded and self.catalog.needs(n))
+        self.live = LiveSegments(
+            n for n in self.summaries if n not in replayed.discarded and self.catalog.needs(n)
+        )
         self.lost = self.live.numbers - set(replayed.listed)
         needed = self.live.numbers
         self.summaries = {n: s for n, s in self.summaries.items() if n in needed}

@@ -141,8 +141,8 @@ class EngineReader(Backend):
         else:
             with engine.lock:
                 commit = state.history.resolve(version, commit_id)
-                sight = state.sight(commit)
-            found = engine.index.locate_layered(state.id, keys, sight, live)
+                layer_view = state.layer_view(commit)
+            found = engine.index.locate_layered(state.id, keys, layer_view, live)
             if commit is not None and commit.id not in state.history:
                 # Truncated meanwhile, and perhaps some of what it needed is merged away.
                 return self._get_many(namespace, keys, version, commit_id)
@@ -239,8 +239,10 @@ class EngineReader(Backend):
                 engine.require_certain([None])
                 merge = partial(index.plain_locations, state.id, index.plain_view(state.id), live)
             else:
-                sight = state.sight(state.history.resolve(version, commit_id))
-                merge = partial(index.layered_locations, state.id, index.layered_view(state.id), sight, live)
+                layer_view = state.layer_view(state.history.resolve(version, commit_id))
+                merge = partial(
+                    index.layered_locations, state.id, index.layered_view(state.id), layer_view, live
+                )
         return merge()  # takes a while, and writers need not wait for it
 
     def _scan(

@@ -11,8 +11,8 @@ from ckpt_backends.engine.manifest import Damage
 from ckpt_backends.engine.replay import Replay, Replayed
 from ckpt_backends.engine.runs import IndexDamagedError, pack_location
 from ckpt_backends.engine.segment import Segment
-from ckpt_backends.engine.sight import Sight
 from ckpt_backends.engine.suspects import deletes_of_suspects, find_suspects
+from ckpt_backends.engine.visibility import LayerView
 
 
 def verify_log(engine: Engine) -> Iterator[BadRecord]:
@@ -136,8 +136,8 @@ def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Bo
         return []
     keys = {pack_location(number, frame.offset, i): frame.key(i) for i in frame.bad_values()}
     if frame.kind is not Kind.DATA:
-        sight = Sight(frozenset({frame.layer}), state.snapshot_layer, state.snapshot_sequence)
-        current = engine.index.locate_layered(state.id, list(keys.values()), sight, engine.live)
+        layer_view = LayerView(frozenset({frame.layer}), state.snapshot_layer, state.snapshot_sequence)
+        current = engine.index.locate_layered(state.id, list(keys.values()), layer_view, engine.live)
     else:
         current = engine.index.locate(state.id, list(keys.values()), engine.live)
     gone = [key for location, key in keys.items() if current.get(key) == location]

@@ -20,7 +20,7 @@ from ckpt_backends.engine.manifest import Damage
 from ckpt_backends.engine.replay import Replay
 from ckpt_backends.engine.runs import U64, IndexDamagedError, hash_keys, split_locations
 from ckpt_backends.engine.segment import Segment
-from ckpt_backends.engine.sight import Sight
+from ckpt_backends.engine.visibility import LayerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ def _layered_keys(
         layer for layer in everything.layers if suspect.first_sequence <= layer <= suspect.last_sequence
     }
     for layer in sorted(committed or everything.layers):
-        sight = Sight(frozenset({layer}), state.snapshot_layer, state.snapshot_sequence)
-        there = index.locate_layered(state.id, keys, sight, engine.live)
+        layer_view = LayerView(frozenset({layer}), state.snapshot_layer, state.snapshot_sequence)
+        there = index.locate_layered(state.id, keys, layer_view, engine.live)
         yield layer, [key for key in keys if key not in there]
 
 

@@ -53,10 +53,10 @@ from ckpt.contract.versions import History, require_plain
 from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
 from ckpt_backends.disk_errors import DiskErrors
-from ckpt_backends.file.care import Care
 from ckpt_backends.file.claims import Claims
+from ckpt_backends.file.namespaces import FileNamespace, FileNamespaces
 from ckpt_backends.file.records import Aside, encode_note, read_note, remove_tree
-from ckpt_backends.file.spaces import Space, Spaces
+from ckpt_backends.file.upkeep import StoreUpkeep
 
 ItemT = TypeVar("ItemT")
 
@@ -115,10 +115,10 @@ class FileBackend(Backend):
         self._claims = Claims(
             self._disk, os.path.join(self._root, "claims"), self.address, token, self._aside
         )
-        self._spaces = Spaces(
+        self._spaces = FileNamespaces(
             self._disk, os.path.join(self._root, "spaces"), self._aside, clock, durable=self._durable
         )
-        self._care = Care(self._disk, self._root, self._spaces, self._claims)
+        self._upkeep = StoreUpkeep(self._disk, self._root, self._spaces, self._claims)
         self._closed = False
         self._running = 0
         self._changed = threading.Condition()
@@ -294,23 +294,23 @@ class FileBackend(Backend):
     def compact(self) -> CompactionReport:
         """Remove the files of expired keys and of forgotten commits."""
         with self._working():
-            return self._care.compact()
+            return self._upkeep.compact()
 
     def verify(self) -> Iterator[BadRecord]:
         """Read every file and yield those that are not what was written."""
         with self._working():
-            return self._guarded(self._care.verify())
+            return self._guarded(self._upkeep.verify())
 
     def repair(self) -> RepairReport:
         """Move damaged files to `quarantine/`, with every commit that builds on a damaged one."""
         with self._working():
-            return self._care.repair()
+            return self._upkeep.repair()
 
     def stats(self) -> BackendStats:
         """Sizes and counts; `stored_bytes` is the size of all files."""
         stats = super().stats()
         with self._working():
-            files, stored_bytes, quarantined = self._care.sizes()
+            files, stored_bytes, quarantined = self._upkeep.sizes()
         details = {"files": files, "quarantined_files": quarantined}
         return replace(stats, stored_bytes=stored_bytes, details=details)
 
@@ -334,7 +334,7 @@ class FileBackend(Backend):
         with DiskErrors("read", self.address):
             yield from items
 
-    def _readable(self, namespace: str, version: int | None, commit_id: str | None) -> Space:
+    def _readable(self, namespace: str, version: int | None, commit_id: str | None) -> FileNamespace:
         space = self._spaces[check_namespace(namespace)]
         if (version is not None or commit_id is not None) and not space.is_versioned():
             if space.holds_keys():

@@ -51,7 +51,7 @@ class _MissingFileError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _HistoryView:
     """The history at one instant, and the file behind each of its commits."""
 
     history: History
@@ -73,7 +73,7 @@ class CommitDirectory:
         self.commits_path = os.path.join(path, "commits")
         self.settled_path = os.path.join(path, "settled")
         self._files: dict[str, CommitFile] = {}
-        self._cached: tuple[object, _View] | None = None
+        self._cached: tuple[object, _HistoryView] | None = None
         self._lock = threading.Lock()
 
     def exists(self) -> bool:
@@ -104,7 +104,7 @@ class CommitDirectory:
     def get_many(self, keys: list[bytes], version: int | None, commit_id: str | None) -> dict[bytes, bytes]:
         """The values as of a version; looks for each key in the newest commit first."""
 
-        def read(view: _View) -> dict[bytes, bytes]:
+        def read(view: _HistoryView) -> dict[bytes, bytes]:
             found: dict[bytes, bytes | None] = {}
             missing = list(dict.fromkeys(keys))
             for file in view.chain(view.history.resolve(version, commit_id)):
@@ -121,7 +121,7 @@ class CommitDirectory:
     ) -> Iterator[tuple[bytes, bytes]]:
         """The state as of a version, in order; every file is open when this returns."""
 
-        def read(view: _View) -> Iterator[tuple[bytes, bytes]]:
+        def read(view: _HistoryView) -> Iterator[tuple[bytes, bytes]]:
             chain = view.chain(view.history.resolve(version, commit_id))
             scan = self._state(chain, prefix)
             next(scan)
@@ -150,7 +150,7 @@ class CommitDirectory:
         except DamagedFileError as damage:
             raise self._corrupt(file.path, str(damage)) from damage
 
-    def _consistent(self, read: Callable[[_View], ResultT]) -> ResultT:
+    def _consistent(self, read: Callable[[_HistoryView], ResultT]) -> ResultT:
         for attempt in range(_ATTEMPTS):
             try:
                 return read(self._view(last_try=attempt == _ATTEMPTS - 1))
@@ -160,7 +160,7 @@ class CommitDirectory:
                 raise self._corrupt(self.commits_path, str(damage)) from damage
         return read(self._view(last_try=True))
 
-    def _view(self, *, last_try: bool = False) -> _View:
+    def _view(self, *, last_try: bool = False) -> _HistoryView:
         note, names = self._listed()
         with self._lock:
             seen = (note, frozenset(names))
@@ -182,7 +182,7 @@ class CommitDirectory:
             if before == note:
                 return note, names
 
-    def _built(self, note: bytes | None, names: list[str]) -> _View:
+    def _built(self, note: bytes | None, names: list[str]) -> _HistoryView:
         settled, current = self._current(note, names)
         if lost := set(current) - set(names):
             raise _MissingFileError(f"the file {min(lost)} is missing")
@@ -194,7 +194,7 @@ class CommitDirectory:
                     f"the file of commit {file.commit.base} is missing, on which {file.commit.id} builds"
                 )
         history = History((file.commit for file in files.values()), settled=settled)
-        return _View(history, files)
+        return _HistoryView(history, files)
 
     def _corrupt(self, path: str, reason: str) -> CorruptRecordError:
         return CorruptRecordError(f"{path} (namespace {self._namespace!r}): {reason}; run `ckpt repair`")

@@ -46,7 +46,7 @@ class DamagedFileError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KeyRecord:
     """What a key's file holds."""
 
     key: bytes
@@ -63,7 +63,7 @@ def encode_record(key: bytes, value: bytes | memoryview, expires_s: float | None
     Examples
     --------
     >>> decode_record(b"".join(encode_record(b"be", b"2", None)))
-    Record(key=b'be', value=b'2', expires_s=None)
+    KeyRecord(key=b'be', value=b'2', expires_s=None)
     """
     header = _HEADER.pack(_MAGIC, _KIND, _FORMAT, 0, len(key), len(value), expires_s or 0.0)
     checksum = xxhash.xxh3_64(header)
@@ -72,7 +72,7 @@ def encode_record(key: bytes, value: bytes | memoryview, expires_s: float | None
     return [header + _CHECKSUM.pack(checksum.intdigest()), key, value]
 
 
-def decode_record(data: bytes) -> Record:
+def decode_record(data: bytes) -> KeyRecord:
     """What a key's file holds, or DamagedFileError."""
     if len(data) < HEADER_BYTES:
         raise DamagedFileError(f"{len(data)} bytes are too few for a record")
@@ -86,7 +86,7 @@ def decode_record(data: bytes) -> Record:
     if checksum.intdigest() != _CHECKSUM.unpack_from(data, _HEADER.size)[0]:
         raise DamagedFileError("its checksum does not match")
     key = data[HEADER_BYTES : HEADER_BYTES + key_bytes]
-    return Record(key, data[HEADER_BYTES + key_bytes :], expires_s or None)
+    return KeyRecord(key, data[HEADER_BYTES + key_bytes :], expires_s or None)
 
 
 def encode_note(fields: Mapping[str, Any]) -> bytes:

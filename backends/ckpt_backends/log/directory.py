@@ -22,8 +22,8 @@ from urllib.parse import quote
 from ckpt.contract.disk import Disk
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.disk_errors import DiskErrors
-from ckpt_backends.engine.layout import Layout, layout_of_folder
 from ckpt_backends.engine.storage import Buffers
+from ckpt_backends.engine.store_kind import StoreKind, kind_of_folder
 
 
 class LogDirectory:
@@ -43,7 +43,7 @@ class LogDirectory:
 
     def _require_no_object_store(self) -> None:
         """The objects of `fsspec+file://` look like segments that are to be cut and removed."""
-        if layout_of_folder(self.path) is Layout.OBJECTS:
+        if kind_of_folder(self.path) is StoreKind.OBJECTS:
             raise ConfigError(
                 f"{self.path} holds an object store and no log; open it as fsspec+file://{quote(self.path)}"
             )

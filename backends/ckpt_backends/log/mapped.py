@@ -20,9 +20,9 @@ from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.disk_errors import DiskErrors
 from ckpt_backends.engine.frame import MAGIC as FRAME_MAGIC
 from ckpt_backends.engine.frame import BadFrameError
-from ckpt_backends.engine.layout import LOG_DATA_START
 from ckpt_backends.engine.segment import HEADER_BYTES, Segment, SegmentHeader, UnbegunSegmentError
 from ckpt_backends.engine.storage import SegmentGoneError
+from ckpt_backends.engine.store_kind import LOG_DATA_START
 from ckpt_backends.log.directory import LogDirectory, map_file
 
 DATA_START = LOG_DATA_START

@@ -40,8 +40,8 @@ from ckpt_backends.objects.filesystems import (
     open_filesystem,
     shown_options,
 )
-from ckpt_backends.objects.requests import Requests
-from ckpt_backends.objects.storage import ObjectStorage, Sizes
+from ckpt_backends.objects.requests import ObjectRequests
+from ckpt_backends.objects.storage import ObjectStorage, ObjectStorageLimits
 
 Answer = TypeVar("Answer")
 
@@ -136,12 +136,14 @@ class FsspecBackend(EngineBackend):
             owns_filesystem=owns_filesystem,
             disk=disk,
         )
-        self._requests = Requests(
+        self._requests = ObjectRequests(
             driver, root, address=address, retry_s=options.retry_s, sole_writer=options.sole_writer
         )
         if options.mode == "write":
             self._requests.require_atomic()
-        sizes = Sizes(**{f.name: getattr(options, f.name) for f in dataclasses.fields(Sizes)})
+        sizes = ObjectStorageLimits(
+            **{f.name: getattr(options, f.name) for f in dataclasses.fields(ObjectStorageLimits)}
+        )
         storage = ObjectStorage(self._requests, address, sizes, read_only=options.mode == "read", clock=clock)
         if options.mode == "read":
             storage.require_exists()
@@ -174,8 +176,8 @@ class FsspecBackend(EngineBackend):
         if protocol in S3:
             check_s3_place(address.path)
         shown = str(Address(address.scheme, address.location, shown_options(address.options)))
-        given = {**address.options, **extra}
-        ours = {name: value for name, value in given.items() if not name.startswith(FS_OPTION)}
+        all_options = {**address.options, **extra}
+        ours = {name: value for name, value in all_options.items() if not name.startswith(FS_OPTION)}
         options = build_options(FsspecOptions, ours, of="fsspec")
         if not protocol:
             raise ConfigError(f"{shown} names no protocol; write fsspec+PROTOCOL://, such as fsspec+s3://")
@@ -186,7 +188,7 @@ class FsspecBackend(EngineBackend):
             raise ConfigError(f"{shown} names no place; write fsspec+{example}")
         owns = filesystem is None
         if owns:
-            arguments = filesystem_arguments(given)
+            arguments = filesystem_arguments(all_options)
             filesystem = open_filesystem(protocol, arguments, address=shown, timeout_s=options.timeout_s)
         root = strip_protocol(f"{protocol}://{address.path}")
         return cls(filesystem, root, options, protocol=protocol, address=shown, owns_filesystem=owns, **seams)
@@ -392,11 +394,11 @@ class FsspecBackend(EngineBackend):
                 engine.wait_durable(engine.everything())
             if self._look_anew():
                 return
-            behind = engine.is_behind()
-            if behind:
+            is_behind = engine.is_behind()
+            if is_behind:
                 with self._maintenance.paused():
-                    behind = not engine.refresh()
-            if behind is False:
+                    is_behind = not engine.refresh()
+            if is_behind is False:
                 return
 
     def _mend(self, error: Exception) -> bool:

@@ -35,7 +35,7 @@ _ASIDE = ".tmp-"
 _MEMORY_LOCK = threading.Lock()
 
 
-class Driver(Protocol):
+class ObjectDriver(Protocol):
     """What a store can be asked, from any thread. Paths are those of the filesystem."""
 
     conditional: bool | None
@@ -225,7 +225,7 @@ def driver_of(
     timeout_s: float,
     owns_filesystem: bool = False,
     disk: Disk | None = None,
-) -> Driver:
+) -> ObjectDriver:
     """The driver for a filesystem."""
     if protocol in LOCAL:
         return LocalDriver(root, disk)

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ckpt.errors import BackendUnavailableError, ConfigError
-from ckpt_backends.objects.drivers import Driver
+from ckpt_backends.objects.drivers import ObjectDriver
 
 Answer = TypeVar("Answer")
 
@@ -51,11 +51,11 @@ class ObjectExistsError(Exception):
         self.data = data
 
 
-class Requests:
+class ObjectRequests:
     """Whole-object requests below one root. Safe to use from several threads, in the process that made it."""
 
     def __init__(
-        self, driver: Driver, root: str, *, address: str, retry_s: float, sole_writer: bool = False
+        self, driver: ObjectDriver, root: str, *, address: str, retry_s: float, sole_writer: bool = False
     ) -> None:
         self._driver, self._root, self._address = driver, root.rstrip("/"), address
         self._retry_s, self._sole_writer = retry_s, sole_writer

@@ -230,11 +230,11 @@ def s3_arguments(arguments: Mapping[str, Any], timeout_s: float) -> dict[str, An
         **(arguments.get("config_kwargs") or {}),
     }
     AioConfig(**config)  # raises TypeError for what botocore does not know
-    given = {name: value for name, value in arguments.items() if name not in ("profile", "config_kwargs")}
+    others = {name: value for name, value in arguments.items() if name not in ("profile", "config_kwargs")}
     session = AioSession(profile=arguments.get("profile"))
     # To read the description of the S3 API takes ten times as long as all the rest.
     session.register_component("data_loader", _api_descriptions())
-    return {"session": session, **given, "config_kwargs": config}
+    return {"session": session, **others, "config_kwargs": config}
 
 
 def _no_extra_checksums() -> dict[str, str]:

@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from ckpt.errors import BackendUnavailableError, ConfigError
-from ckpt_backends.engine.layout import LOG_NAMES, Layout, layout_of_folder, layout_of_header
 from ckpt_backends.engine.segment import HEADER_BYTES, Segment, SegmentHeader
 from ckpt_backends.engine.storage import Buffers, LostRaceError, SegmentGoneError
-from ckpt_backends.objects.requests import ObjectExistsError, Requests
+from ckpt_backends.engine.store_kind import LOG_NAMES, StoreKind, kind_of_folder, kind_of_header
+from ckpt_backends.objects.requests import ObjectExistsError, ObjectRequests
 from ckpt_backends.objects.segments import TOKEN_BYTES, StoredSegment, UnsyncedSegment
 
 _SEGMENT_NAME = re.compile(r"(\d{12})\.seg")
@@ -43,7 +43,7 @@ _MANIFEST_NAME = re.compile(r"\d{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ObjectStorageLimits:
     """How an object store is used: see `FsspecOptions`."""
 
     segment_bytes: int
@@ -64,9 +64,9 @@ class ObjectStorage:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: ObjectRequests,
         address: str,
-        sizes: Sizes,
+        sizes: ObjectStorageLimits,
         *,
         read_only: bool,
         clock: Callable[[], float] = time.time,
@@ -99,7 +99,7 @@ class ObjectStorage:
         """Retired segments without a reader in this process; filled by finalizers."""
         self.on_evict: Callable[[int], None] = lambda _: None
         """Told when a segment's bytes leave the cache, so that they are not kept alive elsewhere."""
-        if requests.local_folder and layout_of_folder(requests.local_folder) is Layout.LOG:
+        if requests.local_folder and kind_of_folder(requests.local_folder) is StoreKind.LOG:
             raise self._is_a_log()
         if not read_only:
             requests.remove_local_leftovers(_FOLDERS)
@@ -132,7 +132,7 @@ class ObjectStorage:
 
     def header(self, number: int) -> SegmentHeader:
         found = SegmentHeader.decode(self._bytes(number)[:HEADER_BYTES])
-        if layout_of_header(found) is Layout.LOG:
+        if kind_of_header(found) is StoreKind.LOG:
             raise self._is_a_log()
         return found
 

@@ -26,39 +26,39 @@ LOG_DATA_START = 4096
 LOG_NAMES = ("LOCK", "MANIFEST")
 
 
-class Layout(enum.Enum):
+class StoreKind(enum.Enum):
     """The backend that made a folder or a segment."""
 
     LOG = "log"
     OBJECTS = "objects"
 
 
-def layout_of_header(header: SegmentHeader) -> Layout:
+def kind_of_header(header: SegmentHeader) -> StoreKind:
     """The backend that wrote the segment."""
-    return Layout.LOG if header.data_start == LOG_DATA_START else Layout.OBJECTS
+    return StoreKind.LOG if header.data_start == LOG_DATA_START else StoreKind.OBJECTS
 
 
-def layout_of_folder(folder: str) -> Layout | None:
+def kind_of_folder(folder: str) -> StoreKind | None:
     """The backend that made a local folder; None if nothing tells. Changes nothing.
 
     Examples
     --------
     >>> import ckpt, tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> layout_of_folder(folder) is None
+    >>> kind_of_folder(folder) is None
     True
     >>> ckpt.open_backend(f"fsspec+file://{folder}").put_many("words", {b"be": b"2"})
-    >>> layout_of_folder(folder)
-    <Layout.OBJECTS: 'objects'>
+    >>> kind_of_folder(folder)
+    <StoreKind.OBJECTS: 'objects'>
     """
     header = _first_readable_header(os.path.join(folder, "segments"))
     if header is not None:
-        return layout_of_header(header)
+        return kind_of_header(header)
     is_log = any(os.path.exists(os.path.join(folder, name)) for name in LOG_NAMES)
     is_objects = os.path.exists(os.path.join(folder, "manifests"))
     if is_log == is_objects:
         return None
-    return Layout.LOG if is_log else Layout.OBJECTS
+    return StoreKind.LOG if is_log else StoreKind.OBJECTS
 
 
 def _first_readable_header(segments: str) -> SegmentHeader | None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ckpt_backends.engine.runs import SEGMENT_SHIFT, U64
 
 
-class Live:
+class LiveSegments:
     """Which segments the log still needs; entries of other segments are not there any more."""
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
@@ -38,7 +38,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LayerView:
     """What a reader of a versioned namespace sees: some layers, and nothing that a snapshot replaced.
 
     A snapshot is a copy of everything visible at layer `snapshot_layer`; records of that layer and older ones

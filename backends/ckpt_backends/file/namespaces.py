@@ -18,7 +18,7 @@ from ckpt_backends.file.names import file_name, spelled_key
 from ckpt_backends.file.records import (
     Aside,
     DamagedFileError,
-    Record,
+    KeyRecord,
     decode_record,
     encode_note,
     encode_record,
@@ -28,7 +28,7 @@ from ckpt_backends.file.records import (
 )
 
 
-class Space:
+class FileNamespace:
     """One namespace; its directory may or may not exist yet."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Space:
         record = self.record(name)
         return None if record is None else record.key
 
-    def record(self, name: str, key: bytes | None = None) -> Record | None:
+    def record(self, name: str, key: bytes | None = None) -> KeyRecord | None:
         """What a key's file holds, None if there is none, or CorruptRecordError."""
         data = read_whole(self._disk, os.path.join(self.keys_path, name))
         if data is None:
@@ -176,7 +176,7 @@ class Space:
                 raise self._corrupt(name, key, "it holds another key with the same hash")
 
 
-class Spaces:
+class FileNamespaces:
     """Every namespace below one directory."""
 
     def __init__(
@@ -187,19 +187,19 @@ class Spaces:
         self._aside = aside
         self._clock = clock
         self._durable = durable
-        self._known: dict[str, Space] = {}
+        self._known: dict[str, FileNamespace] = {}
         self._lock = threading.Lock()
 
-    def __getitem__(self, namespace: str) -> Space:
+    def __getitem__(self, namespace: str) -> FileNamespace:
         with self._lock:
             if namespace not in self._known:
                 path = os.path.join(self._directory, file_name(namespace.encode()))
-                self._known[namespace] = Space(
+                self._known[namespace] = FileNamespace(
                     self._disk, path, namespace, self._aside, self._clock, durable=self._durable
                 )
             return self._known[namespace]
 
-    def __iter__(self) -> Iterator[Space]:
+    def __iter__(self) -> Iterator[FileNamespace]:
         for folder in sorted(os.listdir(self._directory)):
             namespace = self.namespace_of(folder)
             if namespace is not None:
@@ -260,7 +260,7 @@ class Spaces:
                 self._disk.sync_dir(directory)
         return [target for _, target in moves] + list(touched)
 
-    def drop(self, space: Space) -> None:
+    def drop(self, space: FileNamespace) -> None:
         """Remove a namespace in one step: rename it aside, then remove what is there."""
         if not os.path.isdir(space.path):
             return

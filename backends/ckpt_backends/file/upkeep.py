@@ -17,8 +17,8 @@ from ckpt.errors import CorruptRecordError
 from ckpt_backends.file.claims import Claims
 from ckpt_backends.file.commits import CommitFile
 from ckpt_backends.file.names import spelled_key
+from ckpt_backends.file.namespaces import FileNamespace, FileNamespaces
 from ckpt_backends.file.records import read_note
-from ckpt_backends.file.spaces import Space, Spaces
 
 _ADVICE = re.compile(r"; run `ckpt .*$")
 
@@ -31,10 +31,10 @@ class _Damage:
     bad: BadRecord
 
 
-class Care:
+class StoreUpkeep:
     """Verify, repair, compact and measure one store."""
 
-    def __init__(self, disk: Disk, root: str, spaces: Spaces, claims: Claims) -> None:
+    def __init__(self, disk: Disk, root: str, spaces: FileNamespaces, claims: Claims) -> None:
         self._disk = disk
         self._root = root
         self._spaces = spaces
@@ -102,7 +102,7 @@ class Care:
                 except CorruptRecordError as error:
                     yield _damage(path, error)
 
-    def _whole_spaces(self, bad: list[_Damage]) -> Iterator[Space]:
+    def _whole_spaces(self, bad: list[_Damage]) -> Iterator[FileNamespace]:
         """The namespaces whose name is known; the others are added to `bad`."""
         spaces = os.path.join(self._root, "spaces")
         for folder in sorted(os.listdir(spaces)):
@@ -114,7 +114,7 @@ class Care:
             if namespace is not None:
                 yield self._spaces[namespace]
 
-    def _space_damage(self, space: Space) -> Iterator[_Damage]:
+    def _space_damage(self, space: FileNamespace) -> Iterator[_Damage]:
         yield from self._key_damage(space)
         commits = space.commits
         try:
@@ -130,7 +130,7 @@ class Care:
             except CorruptRecordError as error:
                 yield _damage(commits.commits_path, error, space.namespace)
 
-    def _key_damage(self, space: Space) -> Iterator[_Damage]:
+    def _key_damage(self, space: FileNamespace) -> Iterator[_Damage]:
         for name in sorted(space.names()):
             try:
                 space.key_of(name)
@@ -141,7 +141,7 @@ class Care:
                     key = spelled_key(name)
                 yield _damage(os.path.join(space.keys_path, name), error, space.namespace, key)
 
-    def _commit_damage(self, space: Space, name: str) -> Iterator[_Damage]:
+    def _commit_damage(self, space: FileNamespace, name: str) -> Iterator[_Damage]:
         path = os.path.join(space.commits.commits_path, name)
         try:
             reasons = space.commits.open_file(name).check()
@@ -156,13 +156,13 @@ class Care:
 
     # -- repairing -------------------------------------------------------------------------------
 
-    def _repair_space(self, space: Space, moved: list[BadRecord]) -> int:
+    def _repair_space(self, space: FileNamespace, moved: list[BadRecord]) -> int:
         for damage in list(self._key_damage(space)):
             self._move(damage, moved)
         kept = len(space.names())
         return kept + self._repair_commits(space, moved)
 
-    def _repair_commits(self, space: Space, moved: list[BadRecord]) -> int:
+    def _repair_commits(self, space: FileNamespace, moved: list[BadRecord]) -> int:
         commits = space.commits
         if not commits.names():
             return 0
@@ -191,7 +191,7 @@ class Care:
         self._settle_again(space, good, lost_settled=bool(settled_damage))
         return sum(file.count for file in good.values())
 
-    def _cut_off(self, space: Space, good: dict[str, CommitFile]) -> Iterator[_Damage]:
+    def _cut_off(self, space: FileNamespace, good: dict[str, CommitFile]) -> Iterator[_Damage]:
         """Commits that build on one that is not there cannot be read whole; they leave `good`, in order."""
         for name in sorted(good, key=lambda name: good[name].commit.sequence):
             base = good[name].commit.base
@@ -200,7 +200,7 @@ class Care:
                 reason = f"it builds on commit {base}, which is damaged or missing"
                 yield _Damage(path, BadRecord(path, reason, space.namespace))
 
-    def _settle_again(self, space: Space, good: dict[str, CommitFile], *, lost_settled: bool) -> None:
+    def _settle_again(self, space: FileNamespace, good: dict[str, CommitFile], *, lost_settled: bool) -> None:
         """Write what is true of the commits that are left, as a truncation does."""
         commits = space.commits
         floors = {name for name in good if name.endswith(".floor")}
