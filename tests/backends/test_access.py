@@ -16,7 +16,7 @@ import ckpt
 from ckpt.contract.addresses import parse_address
 from ckpt.dev import RedisServer, TlsFiles
 from ckpt.errors import CkptError, ConfigError
-from ckpt_backends.cells.access import LoginOptions, TlsOptions, read_place, shown_address, tls_context
+from ckpt_backends.cells.access import LoginOptions, TlsOptions, read_location, shown_address, tls_context
 
 SERVERS = ("cassandra", "hbase", "redis")
 LOGINS = ("cassandra", "redis")
@@ -40,9 +40,9 @@ def test_what_is_escaped_is_read_as_it_was_and_the_password_is_not_shown(
     from urllib.parse import quote
 
     listed = ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in hosts)
-    place = read_place(parse_address(f"x://{quote(user, safe='')}:{quote(password, safe='')}@{listed}/a"))
+    place = read_location(parse_address(f"x://{quote(user, safe='')}:{quote(password, safe='')}@{listed}/a"))
     assert (place.username, place.password, place.hosts(1)) == (user, password, tuple(hosts))
-    again = read_place(parse_address(place.shown(1, place.path)))
+    again = read_location(parse_address(place.shown(1, place.path)))
     assert (again.username, again.password, again.hosts(1)) == (user, None, tuple(hosts))
 
 

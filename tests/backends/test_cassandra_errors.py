@@ -24,7 +24,7 @@ from ckpt_backends.cassandra import CassandraBackend, CassandraOptions
 from ckpt_backends.cassandra.errors import translated
 from ckpt_backends.cassandra.options import read_target
 from ckpt_backends.cells import NotNowError
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cells.access import read_location
 
 SECRET = "hush/hush@home"
 ESCAPED = "hush%2Fhush%40home"
@@ -175,13 +175,13 @@ def test_a_wrong_address_is_refused_with_the_right_one(wrong: str, says: str) ->
 
 def test_hosts_share_the_last_port() -> None:
     options = CassandraOptions()
-    assert read_target(read_place(parse_address("cassandra://a,b:1,[::1]:2/k")), options).hosts == (
+    assert read_target(read_location(parse_address("cassandra://a,b:1,[::1]:2/k")), options).hosts == (
         ("a", 2),
         ("b", 1),
         ("::1", 2),
     )
     assert (
-        read_target(read_place(parse_address("cassandra://a,b")), options).shown
+        read_target(read_location(parse_address("cassandra://a,b")), options).shown
         == "cassandra://a:9042,b:9042/ckpt"
     )
 

@@ -14,25 +14,25 @@ from hypothesis import strategies as st
 
 from ckpt.contract.addresses import parse_address
 from ckpt_backends.cassandra import CassandraOptions
-from ckpt_backends.cassandra.link import Link, Request, connect
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, connect
 from ckpt_backends.cassandra.options import read_target
 from ckpt_backends.cassandra.schema import Cql, prepare
-from ckpt_backends.cassandra.server import CassandraServer
+from ckpt_backends.cassandra.server import CassandraCellServer
 from ckpt_backends.cells import NotNowError
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cells.access import read_location
 from tests.effort import effort
 
 
 class Holding:
     """Stands before a link: holds requests of one kind, which nobody answers, and delivers them later."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: CassandraLink) -> None:
         self._send = link.send
         self.holds: Callable[[Cql], bool] = lambda cql: False
-        self.held: list[Request] = []
+        self.held: list[PartitionRequest] = []
         link.send = self.send
 
-    def send(self, request: Request) -> Any:
+    def send(self, request: PartitionRequest) -> Any:
         if self.holds(request.statements[0][0]):
             self.held.append(request)
             raise OperationTimedOut
@@ -51,7 +51,7 @@ def rows(cql: Cql) -> bool:
     return cql in ROWS
 
 
-Open = Callable[[], tuple[CassandraServer, Holding]]
+Open = Callable[[], tuple[CassandraCellServer, Holding]]
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ def opened(cassandra_keyspace: str) -> Iterator[Open]:
     options = CassandraOptions(prefix=uuid.uuid4().hex)
     servers = []
 
-    def open_one() -> tuple[CassandraServer, Holding]:
-        link = connect(read_target(read_place(parse_address(cassandra_keyspace)), options), options)
+    def open_one() -> tuple[CassandraCellServer, Holding]:
+        link = connect(read_target(read_location(parse_address(cassandra_keyspace)), options), options)
         prepare(link, options)
-        server = CassandraServer(link, options)
+        server = CassandraCellServer(link, options)
         servers.append(server)
         return server, Holding(link)
 
@@ -73,16 +73,16 @@ def opened(cassandra_keyspace: str) -> Iterator[Open]:
 
 
 def put(
-    server: CassandraServer, fence: int, items: dict[bytes, bytes], deletes: tuple[bytes, ...] = ()
+    server: CassandraCellServer, fence: int, items: dict[bytes, bytes], deletes: tuple[bytes, ...] = ()
 ) -> bool:
     return server.write_plain("words", items, deletes, ttl_s=None, fence=fence, exclusive=False)
 
 
-def seen(server: CassandraServer) -> dict[bytes, bytes]:
+def seen(server: CassandraCellServer) -> dict[bytes, bytes]:
     return dict(server.scan_plain("words", b""))
 
 
-def claim(server: CassandraServer, number: int) -> None:
+def claim(server: CassandraCellServer, number: int) -> None:
     server.fence("words", number, exclusive=True)
 
 
@@ -301,10 +301,10 @@ def test_two_owners_in_turn_and_requests_that_linger(opened: Open, steps: list[t
         assert settled == {key: v for key, v in model.items() if key not in own_doubts}
 
 
-_PAIRS: dict[int, list[tuple[CassandraServer, Holding]]] = {}
+_PAIRS: dict[int, list[tuple[CassandraCellServer, Holding]]] = {}
 
 
-def _two(opened: Open) -> list[tuple[CassandraServer, Holding]]:
+def _two(opened: Open) -> list[tuple[CassandraCellServer, Holding]]:
     """The same two handles for every example of one test: opening takes longer than all else."""
     if id(opened) not in _PAIRS:
         _PAIRS.clear()

@@ -29,26 +29,26 @@ from ckpt_backends.cassandra.keys import (
     unpack_intent,
     unpack_value,
 )
-from ckpt_backends.cassandra.link import Link, Request, connect
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, connect
 from ckpt_backends.cassandra.options import read_target
 from ckpt_backends.cassandra.schema import Cql, prepare
-from ckpt_backends.cassandra.server import CassandraServer
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cassandra.server import CassandraCellServer
+from ckpt_backends.cells.access import read_location
 
-Open = Callable[..., CassandraServer]
+Open = Callable[..., CassandraCellServer]
 
 
 @pytest.fixture
 def opened(cassandra_keyspace: str) -> Iterator[Open]:
     """Opens handles on one store of this test."""
     prefix = uuid.uuid4().hex
-    servers: list[CassandraServer] = []
+    servers: list[CassandraCellServer] = []
 
-    def open_one(**given: object) -> CassandraServer:
+    def open_one(**given: object) -> CassandraCellServer:
         options = CassandraOptions(prefix=prefix, **given)
-        link = connect(read_target(read_place(parse_address(cassandra_keyspace)), options), options)
+        link = connect(read_target(read_location(parse_address(cassandra_keyspace)), options), options)
         prepare(link, options)
-        servers.append(CassandraServer(link, options))
+        servers.append(CassandraCellServer(link, options))
         return servers[-1]
 
     yield open_one
@@ -62,7 +62,7 @@ def backend(cassandra_keyspace: str) -> Iterator[ckpt.Backend]:
         yield opened
 
 
-def put(server: CassandraServer, items: dict[bytes, bytes], deletes: tuple[bytes, ...] = ()) -> bool:
+def put(server: CassandraCellServer, items: dict[bytes, bytes], deletes: tuple[bytes, ...] = ()) -> bool:
     return server.write_plain("words", items, deletes, ttl_s=None, fence=0, exclusive=False)
 
 
@@ -129,7 +129,7 @@ def test_values_of_any_size_come_back_whole_and_leave_nothing_behind(
     assert list(server.scan_cells("words", b"", 9)) == []
 
 
-def count(server: CassandraServer, table: str) -> int:
+def count(server: CassandraCellServer, table: str) -> int:
     prefix = server._names.place("words")[0].decode()
     rows = server._link.run(f"SELECT prefix FROM {{}}.{table} WHERE prefix='{prefix}' ALLOW FILTERING")
     return len(rows)
@@ -171,7 +171,7 @@ def test_of_many_writers_one_adds_the_next_record(opened: Open) -> None:
     start = threading.Barrier(6)
     won: list[tuple[int, bytes]] = []
 
-    def race(server: CassandraServer, name: bytes) -> None:
+    def race(server: CassandraCellServer, name: bytes) -> None:
         start.wait()
         for number in range(1, 6):
             record = name + b" %d" % number
@@ -199,7 +199,7 @@ def test_nobody_gets_a_stamp_twice(opened: Open) -> None:
     servers = [opened() for _ in range(2)]
     taken: list[int] = []
 
-    def take(server: CassandraServer) -> None:
+    def take(server: CassandraCellServer) -> None:
         for turn in range(40):
             above = max(taken, default=0) if turn % 7 == 0 else 0
             stamp = server.new_stamp("words", above)
@@ -261,10 +261,10 @@ def test_requests_do_not_grow_with_the_batch(opened: Open) -> None:
     server = opened(buckets=4)
     server.register("words")
     sent: Counter[str] = Counter()
-    link: Link = server._link
+    link: CassandraLink = server._link
     send = link.send
 
-    def counting(request: Request) -> object:
+    def counting(request: PartitionRequest) -> object:
         sent[Cql(request.statements[0][0]).name] += 1
         return send(request)
 

@@ -18,7 +18,7 @@ from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt_backends.cells import NotNowError
 from ckpt_backends.hbase.connections import Connections, Endpoint
 from ckpt_backends.hbase.options import HBaseOptions
-from ckpt_backends.hbase.server import HBaseServer
+from ckpt_backends.hbase.server import HBaseCellServer
 
 WRITES = {"mutateRow", "mutateRowsTs", "checkAndPut", "atomicIncrement"}
 
@@ -41,7 +41,7 @@ class Interceptor(Connections):
         return answer
 
 
-class Handle(HBaseServer):
+class Handle(HBaseCellServer):
     """A server whose requests a test can watch and disturb."""
 
     def __init__(self, host: str, port: int, table: str, options: HBaseOptions) -> None:
@@ -399,7 +399,7 @@ def test_a_closed_handle_leaves_no_stamp_registered(open_handle: Callable[[], Ha
         assert one.put({b"a": b"1"})
     one.close()
     assert other.put({b"a": b"2"})
-    assert other._lanes.of("n").look().running == {}
+    assert other._head_writers.of("n").look().running == {}
     with pytest.raises(BackendUnavailableError, match="closed"):
         one.rows()
 

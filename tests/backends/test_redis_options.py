@@ -11,14 +11,14 @@ import pytest
 import ckpt
 from ckpt.contract.addresses import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cells.access import read_location
 from ckpt_backends.redis import RedisOptions
 from ckpt_backends.redis.errors import translated
 from ckpt_backends.redis.options import RedisTarget, read_target
 
 
 def target(address: str, **options: object) -> RedisTarget:
-    return read_target(read_place(parse_address(address)), RedisOptions(**options))
+    return read_target(read_location(parse_address(address)), RedisOptions(**options))
 
 
 def test_an_address_names_host_port_database_and_user() -> None:

@@ -17,21 +17,21 @@ from ckpt.contract.addresses import parse_address
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.testing.servers import server_address
 from ckpt_backends.cells import NotNowError
-from ckpt_backends.cells.access import read_place
+from ckpt_backends.cells.access import read_location
 from ckpt_backends.redis import RedisOptions
 from ckpt_backends.redis import requests as redis_requests
-from ckpt_backends.redis.about import ask_about
-from ckpt_backends.redis.layout import Layout, Place, cell_name, split_cell_name, starting_with
-from ckpt_backends.redis.link import Command, Link, ServerLink, packed
+from ckpt_backends.redis.info import ask_info
+from ckpt_backends.redis.layout import RedisLayout, RowPlace, cell_name, split_cell_name, starting_with
+from ckpt_backends.redis.link import Command, RedisLink, ServerLink, packed
 from ckpt_backends.redis.options import read_target
-from ckpt_backends.redis.server import RedisServer
+from ckpt_backends.redis.server import RedisCellServer
 from tests.effort import effort
 
 
-class HoldingLink(Link):
+class HoldingLink(RedisLink):
     """Sends requests on, unless told to hold a transaction: nobody answers, and it may be delivered later."""
 
-    def __init__(self, inner: Link) -> None:
+    def __init__(self, inner: RedisLink) -> None:
         super().__init__(inner.at)
         self._inner = inner
         self.hold_next, self.holds = False, b"MULTI"
@@ -65,13 +65,13 @@ class Store:
     def __init__(self) -> None:
         self.prefix = f"test-{uuid.uuid4().hex[:16]}"
         self.client = redis.Redis.from_url(server_address("redis"))
-        self._open: list[RedisServer] = []
+        self._open: list[RedisCellServer] = []
 
-    def handle(self) -> tuple[RedisServer, HoldingLink]:
+    def handle(self) -> tuple[RedisCellServer, HoldingLink]:
         options = RedisOptions(prefix=self.prefix, retry_s=0)
-        target = read_target(read_place(parse_address(server_address("redis"))), options)
+        target = read_target(read_location(parse_address(server_address("redis"))), options)
         link = HoldingLink(ServerLink(target, options))
-        server = RedisServer(link, options, ask_about(link, b""))
+        server = RedisCellServer(link, options, ask_info(link, b""))
         self._open.append(server)
         return server, link
 
@@ -96,16 +96,16 @@ def store() -> Iterator[Store]:
 
 
 @pytest.fixture
-def server(store: Store) -> RedisServer:
+def server(store: Store) -> RedisCellServer:
     return store.handle()[0]
 
 
-def write(server: RedisServer, puts: dict[bytes, bytes], fence: int = 0, **more: Any) -> bool:
+def write(server: RedisCellServer, puts: dict[bytes, bytes], fence: int = 0, **more: Any) -> bool:
     given = {"deletes": (), "ttl_s": None, "exclusive": False, **more}
     return server.write_plain("words", puts, given.pop("deletes"), fence=fence, **given)
 
 
-def rows(server: RedisServer) -> dict[bytes, bytes]:
+def rows(server: RedisCellServer) -> dict[bytes, bytes]:
     return dict(server.scan_plain("words", b""))
 
 
@@ -193,8 +193,8 @@ def test_what_another_thread_has_heard_before_does_not_end_a_doubt(store: Store)
         with pytest.raises(NotNowError):
             write(server, {b"a": value})
     # As if an answer from before the rows were moved had been waiting for the processor until now.
-    assert server._rows._places["words"] > Place(0, 0)
-    server._rows._places["words"] = Place(0, 0)
+    assert server._rows._places["words"] > RowPlace(0, 0)
+    server._rows._places["words"] = RowPlace(0, 0)
     assert write(server, {b"a": b"3"})
     link.deliver()
     assert rows(server) == {b"a": b"3"}
@@ -261,7 +261,7 @@ def test_a_row_written_again_without_a_time_to_live_is_not_swept(store: Store) -
 
 
 def test_a_commit_beyond_what_one_request_takes_is_split(
-    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    server: RedisCellServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_requests, "_LARGEST_REQUEST_BYTES", 1000)
     puts = {b"key-%02d" % n: bytes(90) for n in range(50)}
@@ -296,7 +296,7 @@ def test_a_value_that_is_too_large_is_named_before_anything_is_sent(
     assert link.round_trips == 0
 
 
-def test_scanning_takes_no_more_memory_for_more_rows(server: RedisServer) -> None:
+def test_scanning_takes_no_more_memory_for_more_rows(server: RedisCellServer) -> None:
     def peak_bytes(count: int) -> int:
         for start in range(0, count, 5000):
             write(server, {b"key-%06d" % n: bytes(300) for n in range(start, start + 5000)})
@@ -332,7 +332,7 @@ def test_a_scan_goes_on_where_it_was_when_the_rows_move(store: Store) -> None:
 
 
 @pytest.mark.parametrize("prefix", [b"", b"a", b"a\xff", b"\xff", b"\xff\xff", b"\x00", b"b"])
-def test_prefixes_find_exactly_what_starts_with_them(server: RedisServer, prefix: bytes) -> None:
+def test_prefixes_find_exactly_what_starts_with_them(server: RedisCellServer, prefix: bytes) -> None:
     keys = [b"", b"\0", b"\0a", b"a", b"a\0", b"a\xff", b"a\xff\xff", b"ab", b"b", b"\xff", b"\xff\xff\x01"]
     write(server, dict.fromkeys(keys, b"1"))
     stamp = server.new_stamp("words", 0)
@@ -345,7 +345,7 @@ def test_prefixes_find_exactly_what_starts_with_them(server: RedisServer, prefix
 # -- the ledger ----------------------------------------------------------------------------------
 
 
-def test_records_are_added_one_after_the_other(server: RedisServer) -> None:
+def test_records_are_added_one_after_the_other(server: RedisCellServer) -> None:
     assert server.load("words", 0) == []
     assert not server.append("words", 2, b"two", fences=False)
     assert server.append("words", 1, b"one", fences=False)
@@ -358,7 +358,7 @@ def test_records_are_added_one_after_the_other(server: RedisServer) -> None:
         server.load("words", 3)
 
 
-def test_what_was_forgotten_still_counts(server: RedisServer) -> None:
+def test_what_was_forgotten_still_counts(server: RedisCellServer) -> None:
     for number in range(1, 2501):
         server.append("words", number, b"%d" % number, fences=False)
     server.forget("words", 2499)
@@ -519,10 +519,10 @@ def test_ranges_hold_what_starts_with_the_prefix(prefix: bytes, key: bytes) -> N
 
 @given(namespace=st.text(min_size=1))
 def test_every_key_of_a_namespace_has_one_hash_tag(namespace: str) -> None:
-    layout = Layout("ckpt")
+    layout = RedisLayout("ckpt")
     names = [
         layout.ledger(namespace),
-        *layout.rows(namespace, Place(3, 4)),
+        *layout.rows(namespace, RowPlace(3, 4)),
         *layout.cells(namespace),
         *layout.parked_cells(namespace),
     ]

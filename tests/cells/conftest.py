@@ -12,7 +12,7 @@ import pytest
 
 from ckpt.contract.backend import Capabilities
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
-from ckpt_backends.cells.access import Place
+from ckpt_backends.cells.access import ServerLocation
 
 
 @dataclass
@@ -56,7 +56,9 @@ class Cells(CellBackend):
     )
 
     @classmethod
-    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
+    def _reached(
+        cls, location: ServerLocation, values: Mapping[str, Any]
+    ) -> tuple[CellServer, CellOptions, str]:
         raise AssertionError("no address names it")
 
 
@@ -167,18 +169,18 @@ class DictServer(CellServer):
                 cells = sorted(shelf.cells.get(key, {}).items(), reverse=True)
             yield from ((key, stamp, raw) for stamp, raw in cells if stamp <= bound)
 
-    def remove_cells(self, namespace: str, through: Mapping[bytes, int]) -> None:
+    def remove_cells(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
         shelf = self._ask("remove_cells", namespace)
         with self._shelves.lock:
-            for key, last in through.items():
+            for key, last in up_to.items():
                 shelf.cells[key] = {s: raw for s, raw in shelf.cells[key].items() if s > last}
                 if not shelf.cells[key]:
                     del shelf.cells[key]
 
-    def clear_cells(self, namespace: str, through: int) -> None:
+    def clear_cells(self, namespace: str, up_to: int) -> None:
         shelf = self._ask("clear_cells", namespace)
         with self._shelves.lock:
-            self.remove_cells(namespace, dict.fromkeys(list(shelf.cells), through))
+            self.remove_cells(namespace, dict.fromkeys(list(shelf.cells), up_to))
 
     def flush(self) -> None:
         pass

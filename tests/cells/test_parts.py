@@ -1,4 +1,4 @@
-"""The codec notices every changed byte; a sight is an exact set; patience ends."""
+"""The codec notices every changed byte; a StampSet is an exact set; retries end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ckpt.errors import CorruptRecordError
 from ckpt_backends.cells.codec import Cell, CellCodec
-from ckpt_backends.cells.ledger import Record, State, decode_record, encode_record
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.ledger import LedgerRecord, LedgerState, decode_record, encode_record
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.cells.server import NotNowError
-from ckpt_backends.cells.sight import Sight
+from ckpt_backends.cells.stamp_set import StampSet
 
 codec = CellCodec("words", "cells://here")
 times = st.none() | st.integers(0, 2**53).map(lambda ms: ms / 1000)
@@ -43,8 +43,8 @@ def test_a_changed_cut_or_misplaced_cell_is_noticed(
 
 
 def test_a_damaged_ledger_record_is_noticed() -> None:
-    raw = encode_record(Record("x", state=State(owner="me", epoch=3)))
-    assert decode_record(raw, of="here").state == State(owner="me", epoch=3)
+    raw = encode_record(LedgerRecord("x", state=LedgerState(owner="me", epoch=3)))
+    assert decode_record(raw, of="here").state == LedgerState(owner="me", epoch=3)
     for at in range(len(raw)):
         damaged = bytearray(raw)
         damaged[at] ^= 1
@@ -53,17 +53,17 @@ def test_a_damaged_ledger_record_is_noticed() -> None:
 
 
 @given(st.sets(st.integers(1, 60)), st.integers(0, 70))
-def test_a_sight_is_the_set_of_its_stamps(stamps: set[int], asked: int) -> None:
-    sight = Sight()
+def test_a_stamp_set_is_the_set_of_its_stamps(stamps: set[int], asked: int) -> None:
+    made = StampSet()
     for stamp in sorted(stamps):
-        sight = sight.plus(stamp)
-    assert (asked in sight) == (asked in stamps)
-    assert sight.at_or_below(asked) == max((s for s in stamps if s <= asked), default=None)
-    assert sight.highest == max(stamps, default=0)
-    assert Sight(sight.ranges).ranges == sight.ranges
+        made = made.plus(stamp)
+    assert (asked in made) == (asked in stamps)
+    assert made.at_or_below(asked) == max((s for s in stamps if s <= asked), default=None)
+    assert made.highest == max(stamps, default=0)
+    assert StampSet(made.ranges).ranges == made.ranges
 
 
-def test_patience_ends_with_the_last_error_and_when_the_handle_is_closed() -> None:
+def test_retries_end_with_the_last_error_and_when_the_handle_is_closed() -> None:
     asked = []
 
     def ask() -> None:
@@ -71,14 +71,14 @@ def test_patience_ends_with_the_last_error_and_when_the_handle_is_closed() -> No
         raise NotNowError(f"number {len(asked)}")
 
     with pytest.raises(NotNowError):
-        Patience(0, threading.Event()).call(ask)
+        Retries(0, threading.Event()).call(ask)
     assert len(asked) == 1
     with pytest.raises(NotNowError):
-        Patience(0.3, threading.Event()).call(ask)
+        Retries(0.3, threading.Event()).call(ask)
     assert len(asked) > 2
     closed = threading.Event()
     closed.set()
     asked.clear()
     with pytest.raises(NotNowError):
-        Patience(1e9, closed).call(ask)
+        Retries(1e9, closed).call(ask)
     assert len(asked) == 1

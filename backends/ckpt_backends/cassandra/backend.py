@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from ckpt.contract.addresses import build_options
 from ckpt.contract.backend import Capabilities
-from ckpt_backends.cassandra.link import Link, connect
+from ckpt_backends.cassandra.link import CassandraLink, connect
 from ckpt_backends.cassandra.options import CassandraOptions, read_target
 from ckpt_backends.cassandra.schema import prepare
-from ckpt_backends.cassandra.server import CassandraServer
+from ckpt_backends.cassandra.server import CassandraCellServer
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
-from ckpt_backends.cells.access import Place
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.access import ServerLocation
+from ckpt_backends.cells.retries import Retries
 
 
 class CassandraBackend(CellBackend):
@@ -35,11 +35,13 @@ class CassandraBackend(CellBackend):
     )
 
     @classmethod
-    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
-        options = build_options(CassandraOptions, given, of=cls.scheme)
-        target = read_target(place, options)
+    def _reached(
+        cls, location: ServerLocation, values: Mapping[str, Any]
+    ) -> tuple[CellServer, CellOptions, str]:
+        options = build_options(CassandraOptions, values, of=cls.scheme)
+        target = read_target(location, options)
 
-        def opened() -> Link:
+        def opened() -> CassandraLink:
             link = connect(target, options)
             try:
                 prepare(link, options)
@@ -48,5 +50,5 @@ class CassandraBackend(CellBackend):
                 raise
             return link
 
-        link = Patience.of(options).call(opened)
-        return CassandraServer(link, options), options, target.shown
+        link = Retries.of(options).call(opened)
+        return CassandraCellServer(link, options), options, target.shown

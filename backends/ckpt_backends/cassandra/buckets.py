@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ckpt_backends.cassandra.keys import LONGEST, after_prefix, bucket_of, is_shortened
 from ckpt_backends.cassandra.ledger import Names
-from ckpt_backends.cassandra.link import Link, Request, Row, Values, integer, many
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, Row, Values, integer, many
 from ckpt_backends.cassandra.schema import Cql
 
 RestT = TypeVar("RestT")
@@ -26,7 +26,7 @@ _ROWS_TO_A_PAGE = 200
 class Buckets:
     """Spreads what is asked over the partitions of a namespace, and puts answers together."""
 
-    def __init__(self, link: Link, names: Names) -> None:
+    def __init__(self, link: CassandraLink, names: Names) -> None:
         self._link, self._names = link, names
 
     def partitions(self, namespace: str) -> list[tuple[bytes, bytes, bytes]]:
@@ -49,11 +49,11 @@ class Buckets:
 
     def asking(
         self, namespace: str, cql: Cql, stored: Iterable[bytes], *more: bytes, level: int | None = None
-    ) -> Iterator[Request]:
+    ) -> Iterator[PartitionRequest]:
         """Requests for the rows of those keys; `more` follows the keys in the statement."""
         level = self._link.rows if level is None else level
         for partition, keys in self.grouped(namespace, stored):
-            yield Request.one(cql, *partition, many(keys), *more, level=level)
+            yield PartitionRequest.one(cql, *partition, many(keys), *more, level=level)
 
     def named(
         self, namespace: str, cql: Cql, stored: Iterable[bytes], level: int | None = None
@@ -67,7 +67,7 @@ class Buckets:
         end = after_prefix(start)
         bounds = (start,) if end is None else (start, end)
         requests = [
-            Request(
+            PartitionRequest(
                 ((every if end is None else below, ((*partition, *bounds),)),),
                 self._link.rows,
                 page=_ROWS_TO_A_PAGE,

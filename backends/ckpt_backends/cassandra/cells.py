@@ -13,15 +13,17 @@ from ckpt_backends.cassandra.buckets import Buckets, in_order, sized
 from ckpt_backends.cassandra.fences import Fences
 from ckpt_backends.cassandra.keys import Parts, bucket_of, pack_value, stored_key, unpack_value
 from ckpt_backends.cassandra.ledger import Names
-from ckpt_backends.cassandra.link import Link, Request, Values, bigint
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, Values, bigint
 from ckpt_backends.cassandra.parts import INLINE_BYTES, PartStore, require_size
 from ckpt_backends.cassandra.schema import Cql
 
 
-class Cells:
+class CassandraCells:
     """The cells of versioned namespaces."""
 
-    def __init__(self, link: Link, names: Names, fences: Fences, buckets: Buckets, parts: PartStore) -> None:
+    def __init__(
+        self, link: CassandraLink, names: Names, fences: Fences, buckets: Buckets, parts: PartStore
+    ) -> None:
         self._link, self._names, self._fences = link, names, fences
         self._buckets, self._parts = buckets, parts
         self._marked: set[str] = set()
@@ -39,7 +41,7 @@ class Cells:
             bucket = bucket_of(stored, len(partitions))
             rows[bucket].append((raw, (raw, *partitions[bucket], stored, at)))
         self._link.done(
-            Request(((Cql.PUT_CELL, batch),), self._link.rows, stamp)
+            PartitionRequest(((Cql.PUT_CELL, batch),), self._link.rows, stamp)
             for group in rows
             for batch in sized(group)
         )
@@ -86,28 +88,28 @@ class Cells:
             return self._parts.read(namespace, stored, value) or b""
         return value or b""
 
-    def remove(self, namespace: str, through: Mapping[bytes, int]) -> None:
+    def remove(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
         """Of each key, remove the cells up to a stamp."""
-        stamps = {stored_key(key): stamp for key, stamp in through.items()}
-        requests: list[Request] = []
+        stamps = {stored_key(key): stamp for key, stamp in up_to.items()}
+        requests: list[PartitionRequest] = []
         for partition, keys in self._buckets.grouped(namespace, stamps):
             doomed = [(bigint(stamps[key]), *partition, key) for key in keys]
-            requests.append(Request(((Cql.REMOVE, doomed),), self._link.rows))
+            requests.append(PartitionRequest(((Cql.REMOVE, doomed),), self._link.rows))
         self._link.done(requests)
         if self._fences.look(namespace).big_cells:
             self._parts.remove(namespace, stamps.items())
 
-    def clear(self, namespace: str, through: int) -> None:
+    def clear(self, namespace: str, up_to: int) -> None:
         """Remove every cell up to a stamp: one statement for each partition."""
         if self._fences.look(namespace).big_cells:
             rows = self._buckets.scan(namespace, Cql.SCAN_CELLS, Cql.SCAN_CELLS_BELOW, b"")
             large = (
-                (key, through)
+                (key, up_to)
                 for key, stamp, raw in rows
-                if stamp <= through and isinstance(unpack_value(key, raw)[1], Parts)
+                if stamp <= up_to and isinstance(unpack_value(key, raw)[1], Parts)
             )
             self._parts.remove(namespace, large)
         self._link.done(
-            Request.one(Cql.CLEAR_CELLS, bigint(through), *partition, level=self._link.rows)
+            PartitionRequest.one(Cql.CLEAR_CELLS, bigint(up_to), *partition, level=self._link.rows)
             for partition in self._buckets.partitions(namespace)
         )

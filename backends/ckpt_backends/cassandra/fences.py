@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 from ckpt_backends.cassandra.keys import Intent, pack_intent, unpack_intent
 from ckpt_backends.cassandra.ledger import Names
-from ckpt_backends.cassandra.link import Link, Request, bigint
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, bigint
 from ckpt_backends.cassandra.schema import Cql
 
 STEP = 4096
@@ -57,7 +57,7 @@ class ForwardClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FenceRow:
     """The columns of a namespace in the table of fences, but for what is announced, as `LOOK` names them."""
 
     fence: int | None = None
@@ -72,7 +72,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class Turn:
+class AnnouncedWrite:
     """One announced write."""
 
     namespace: str
@@ -86,7 +86,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RaisedFence:
     """What there is to know once a fence is up."""
 
     fence: int
@@ -108,7 +108,7 @@ class _Slots:
 class Fences:
     """Announces writes, looks at fences and puts them up."""
 
-    def __init__(self, link: Link, names: Names) -> None:
+    def __init__(self, link: CassandraLink, names: Names) -> None:
         self._link, self._names = link, names
         self._clock = ForwardClock()
         self._handle = os.urandom(8)
@@ -117,79 +117,79 @@ class Fences:
 
     # -- writers ---------------------------------------------------------------------------------
 
-    def begin(self, namespace: str, fence: int, keys: tuple[bytes, ...]) -> Turn:
+    def begin(self, namespace: str, fence: int, keys: tuple[bytes, ...]) -> AnnouncedWrite:
         """Announce a write, and return while the announcement is under way."""
-        turn = Turn(namespace, fence, self._take_slot(namespace), keys)
-        self._announce(turn)
-        return turn
+        write = AnnouncedWrite(namespace, fence, self._take_slot(namespace), keys)
+        self._announce(write)
+        return write
 
-    def is_admitted(self, turn: Turn) -> bool:
-        """Whether the fence of the turn is up, now that others know of it; False ends the turn."""
+    def is_admitted(self, write: AnnouncedWrite) -> bool:
+        """Whether the fence of the write is up, now that others know of it; False ends the write."""
         try:
-            seen = self._announced(turn)
-            if seen.admits(turn.fence) and (seen.mark or 0) > turn.time:
+            seen = self._announced(write)
+            if seen.admits(write.fence) and (seen.mark or 0) > write.time:
                 # Everything acknowledged before this write began has at most that time: one later is enough.
-                self._announce(turn)
-                seen = self._announced(turn)
-            if seen.admits(turn.fence):
-                turn.big = bool(seen.big_rows)
+                self._announce(write)
+                seen = self._announced(write)
+            if seen.admits(write.fence):
+                write.big = bool(seen.big_rows)
                 return True
-            self._withdraw(turn)
+            self._withdraw(write)
         except BaseException:
             # Nothing but the announcement was sent, and the next one in this slot has a later time.
-            self._free(turn)
+            self._free(write)
             raise
-        self._free(turn)
+        self._free(write)
         return False
 
-    def finish(self, turn: Turn) -> bool:
-        """After all was written: whether the fence of the turn was up all the time."""
-        seen = self.look(turn.namespace)
-        self._withdraw(turn)
-        self._free(turn)
-        if not seen.admits(turn.fence):
+    def finish(self, write: AnnouncedWrite) -> bool:
+        """After all was written: whether the fence of the write was up all the time."""
+        seen = self.look(write.namespace)
+        self._withdraw(write)
+        self._free(write)
+        if not seen.admits(write.fence):
             return False
         with self._lock:
-            slots = self._slots[turn.namespace]
+            slots = self._slots[write.namespace]
             for slot, uncovered in list(slots.doubts.items()):
-                uncovered.difference_update(turn.keys)
+                uncovered.difference_update(write.keys)
                 if not uncovered:
                     del slots.doubts[slot]
                     slots.free.append(slot)
         return True
 
-    def doubt(self, turn: Turn) -> None:
+    def doubt(self, write: AnnouncedWrite) -> None:
         """The write has failed, but may still arrive: what was announced of it stays."""
         with self._lock:
-            self._slots[turn.namespace].doubts[turn.slot] = set(turn.keys)
+            self._slots[write.namespace].doubts[write.slot] = set(write.keys)
 
-    def _announce(self, turn: Turn) -> None:
-        turn.time = self._clock.next()
-        intent = pack_intent(turn.fence, turn.time, turn.keys)
-        values = (bigint(turn.time), turn.slot, intent, *self._names.place(turn.namespace))
-        turn.announced = self._link.answers(
-            [Request.one(Cql.ANNOUNCE, *values, level=self._link.quorum, timestamp=turn.time)]
+    def _announce(self, write: AnnouncedWrite) -> None:
+        write.time = self._clock.next()
+        intent = pack_intent(write.fence, write.time, write.keys)
+        values = (bigint(write.time), write.slot, intent, *self._names.place(write.namespace))
+        write.announced = self._link.answers(
+            [PartitionRequest.one(Cql.ANNOUNCE, *values, level=self._link.quorum, timestamp=write.time)]
         )
 
-    def _announced(self, turn: Turn) -> Look:
+    def _announced(self, write: AnnouncedWrite) -> FenceRow:
         """What there is to see once the announcement is known."""
-        next(turn.announced)
-        seen = self.look(turn.namespace)
+        next(write.announced)
+        seen = self.look(write.namespace)
         self._clock.see(seen.mark or 0)
         return seen
 
-    def look(self, namespace: str) -> Look:
+    def look(self, namespace: str) -> FenceRow:
         """What is known of the namespace on a quorum, now."""
         rows = self._link.ask(Cql.LOOK, *self._names.place(namespace), level=self._link.quorum)
-        return Look(*rows[0]) if rows else Look()
+        return FenceRow(*rows[0]) if rows else FenceRow()
 
-    def _withdraw(self, turn: Turn) -> None:
+    def _withdraw(self, write: AnnouncedWrite) -> None:
         """Best effort: what stays announced only costs the next owner a little work."""
-        self._link.post(self._withdrawal(turn.namespace, turn.slot, turn.time))
+        self._link.post(self._withdrawal(write.namespace, write.slot, write.time))
 
-    def _withdrawal(self, namespace: str, slot: bytes, at: int) -> Request:
+    def _withdrawal(self, namespace: str, slot: bytes, at: int) -> PartitionRequest:
         values = (slot, bigint(at), *self._names.place(namespace))
-        return Request.one(Cql.WITHDRAW, *values, level=self._link.quorum)
+        return PartitionRequest.one(Cql.WITHDRAW, *values, level=self._link.quorum)
 
     def _take_slot(self, namespace: str) -> bytes:
         with self._lock:
@@ -199,13 +199,13 @@ class Fences:
             slots.made += 1
             return self._handle + slots.made.to_bytes(4, "big")
 
-    def _free(self, turn: Turn) -> None:
+    def _free(self, write: AnnouncedWrite) -> None:
         with self._lock:
-            self._slots[turn.namespace].free.append(turn.slot)
+            self._slots[write.namespace].free.append(write.slot)
 
     # -- owners ----------------------------------------------------------------------------------
 
-    def put_up(self, namespace: str, number: int) -> Standing:
+    def put_up(self, namespace: str, number: int) -> RaisedFence:
         """Put a fence up unless a higher one is, and read what is announced."""
         place = self._names.place(namespace)
         up = self.look(namespace).fence
@@ -215,17 +215,17 @@ class Fences:
             if applied:
                 break
             up = actual[-1] if actual else None
-        return self.standing(namespace)
+        return self.raised(namespace)
 
-    def standing(self, namespace: str) -> Standing:
+    def raised(self, namespace: str) -> RaisedFence:
         """The fence and what is announced, now."""
         rows = self._link.ask(Cql.READ_INTENTS, *self._names.place(namespace), level=self._link.quorum)
         if not rows:
-            return Standing(0, 0, {})
+            return RaisedFence(0, 0, {})
         up, mark, announced = rows[0]
         intents = {slot: unpack_intent(raw) for slot, raw in (announced or {}).items()}
         self._clock.see(max(mark or 0, *(intent.time for intent in intents.values()), 0))
-        return Standing(up or 0, mark or 0, intents)
+        return RaisedFence(up or 0, mark or 0, intents)
 
     def settle(self, namespace: str, number: int, late: Iterable[tuple[bytes, int]]) -> None:
         """Take back what was announced under lower fences, and admit writes under this one."""

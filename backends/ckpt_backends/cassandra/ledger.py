@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from ckpt_backends.cassandra.link import Link, bigint, integer, text
+from ckpt_backends.cassandra.link import CassandraLink, bigint, integer, text
 from ckpt_backends.cassandra.schema import Cql
 
 _STAMPS_AT_ONCE = 32
@@ -17,7 +17,7 @@ _STAMPS_AT_ONCE = 32
 class Names:
     """The namespaces of a store, and over how many buckets each is spread: fixed when it is registered."""
 
-    def __init__(self, link: Link, prefix: str, buckets: int) -> None:
+    def __init__(self, link: CassandraLink, prefix: str, buckets: int) -> None:
         self._link, self._prefix, self._wanted = link, text(prefix), buckets
         self._buckets: dict[str, int] = {}
 
@@ -48,10 +48,10 @@ class Names:
             self.buckets(namespace)
 
 
-class Ledgers:
+class CassandraLedgers:
     """The numbered records of namespaces, and stamps that are given out once."""
 
-    def __init__(self, link: Link, names: Names) -> None:
+    def __init__(self, link: CassandraLink, names: Names) -> None:
         self._link, self._names = link, names
         self._stamps: dict[str, tuple[int, int]] = {}
         """Stamps that this handle has reserved: the last one used, and the last one that is its own."""

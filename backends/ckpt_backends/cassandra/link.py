@@ -42,7 +42,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PartitionRequest:
     """One statement or one batch of statements, all of one partition."""
 
     statements: Sequence[tuple[str, Iterable[Values]]]
@@ -53,7 +53,9 @@ class Request:
     """How many rows to a page; None for all at once."""
 
     @classmethod
-    def one(cls, cql: str, *values: bytes | None, level: int, timestamp: int | None = None) -> Request:
+    def one(
+        cls, cql: str, *values: bytes | None, level: int, timestamp: int | None = None
+    ) -> PartitionRequest:
         """A single statement."""
         return cls(((cql, (values,)),), level, timestamp)
 
@@ -67,7 +69,7 @@ class _Timestamps(threading.local):
         return self.chosen if self.chosen is not None else time.time_ns() // 1000
 
 
-class Link:
+class CassandraLink:
     """Sends requests and waits for answers; thread-safe. Made by `connect`."""
 
     def __init__(
@@ -89,15 +91,15 @@ class Link:
 
     def ask(self, cql: str, *values: bytes | None, level: int, timestamp: int | None = None) -> list[Row]:
         """All rows of one statement."""
-        return next(self.answers([Request.one(cql, *values, level=level, timestamp=timestamp)]))
+        return next(self.answers([PartitionRequest.one(cql, *values, level=level, timestamp=timestamp)]))
 
     def applied(self, *statements: tuple[str, Values]) -> tuple[bool, Row]:
         """Whether the condition of a conditional batch held, and the first row of the answer."""
-        batch = Request([(cql, (values,)) for cql, values in statements], self.quorum)
+        batch = PartitionRequest([(cql, (values,)) for cql, values in statements], self.quorum)
         rows = next(self.answers([batch]))
         return bool(rows[0][0]), rows[0][1:]
 
-    def answers(self, requests: Iterable[Request]) -> Iterator[list[Row]]:
+    def answers(self, requests: Iterable[PartitionRequest]) -> Iterator[list[Row]]:
         """The rows of each request, in order, many under way at once; the first are sent before this returns.
 
         The first failure is raised once all have ended.
@@ -107,7 +109,7 @@ class Link:
         failure = self._fill(waiting, todo)
         return self._answers(waiting, todo, failure)
 
-    def _fill(self, waiting: deque[Any], todo: Iterator[Request]) -> Exception | None:
+    def _fill(self, waiting: deque[Any], todo: Iterator[PartitionRequest]) -> Exception | None:
         try:
             while len(waiting) < _AT_ONCE and (request := next(todo, None)) is not None:
                 waiting.append(self.send(request))
@@ -116,7 +118,7 @@ class Link:
         return None
 
     def _answers(
-        self, waiting: deque[Any], todo: Iterator[Request], failure: Exception | None
+        self, waiting: deque[Any], todo: Iterator[PartitionRequest], failure: Exception | None
     ) -> Iterator[list[Row]]:
         while waiting:
             try:
@@ -130,17 +132,17 @@ class Link:
         if failure is not None:
             raise translated(failure, self.at) from failure
 
-    def done(self, requests: Iterable[Request]) -> None:
+    def done(self, requests: Iterable[PartitionRequest]) -> None:
         """Return when every request has succeeded."""
         for _ in self.answers(requests):
             pass
 
-    def post(self, request: Request) -> None:
+    def post(self, request: PartitionRequest) -> None:
         """Send a request without waiting for its answer; it may come to nothing."""
         with contextlib.suppress(*DRIVER_ERRORS):
             self.send(request)
 
-    def pages(self, requests: Sequence[Request]) -> list[Iterator[list[Row]]]:
+    def pages(self, requests: Sequence[PartitionRequest]) -> list[Iterator[list[Row]]]:
         """For each request its pages; the first page of each is asked for at once."""
         try:
             return [self._pages(future) for future in [self.send(request) for request in requests]]
@@ -157,7 +159,7 @@ class Link:
             except DRIVER_ERRORS as error:
                 raise translated(error, self.at) from error
 
-    def send(self, request: Request) -> Any:
+    def send(self, request: PartitionRequest) -> Any:
         """Begin a request; what it returns is the driver's own future."""
         statement = self._statement(request)
         statement.consistency_level, statement.serial_consistency_level = request.level, self.serial
@@ -169,7 +171,7 @@ class Link:
         finally:
             stamps.chosen = None
 
-    def _statement(self, request: Request) -> Any:
+    def _statement(self, request: PartitionRequest) -> Any:
         """What the driver sends: the statement itself, or a batch if there are several."""
         batch = BatchStatement(BatchType.UNLOGGED)
         bound = None
@@ -214,7 +216,7 @@ class Link:
         self._cluster.shutdown()
 
 
-def connect(target: CassandraTarget, options: CassandraOptions) -> Link:
+def connect(target: CassandraTarget, options: CassandraOptions) -> CassandraLink:
     """A link to the cluster; NotNowError while no host answers."""
     profile = ExecutionProfile(
         load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(options.local_dc or "")),
@@ -245,7 +247,7 @@ def connect(target: CassandraTarget, options: CassandraOptions) -> Link:
         # Names of hosts are resolved here.
         raise translated(error, target.at) from error
     try:
-        return Link(cluster, cluster.connect(), target, options)
+        return CassandraLink(cluster, cluster.connect(), target, options)
     except DRIVER_ERRORS as error:
         cluster.shutdown()
         raise translated(error, target.at) from error

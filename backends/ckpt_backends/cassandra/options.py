@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from ckpt.errors import ConfigError
-from ckpt_backends.cells.access import LoginOptions, Place, shown_address
+from ckpt_backends.cells.access import LoginOptions, ServerLocation, shown_address
 
 _PORT = 9042
 _KEYSPACE = "ckpt"
@@ -90,28 +90,28 @@ class CassandraTarget:
         return f"cassandra at {','.join(f'{host}:{port}' for host, port in self.hosts)}"
 
 
-def read_target(place: Place, options: CassandraOptions) -> CassandraTarget:
+def read_target(location: ServerLocation, options: CassandraOptions) -> CassandraTarget:
     """What an address names.
 
     Examples
     --------
     >>> from ckpt.contract.addresses import parse_address
-    >>> from ckpt_backends.cells.access import read_place
-    >>> place = read_place(parse_address("cassandra://ada:secret@h1,h2:9142/streams"))
-    >>> target = read_target(place, CassandraOptions())
+    >>> from ckpt_backends.cells.access import read_location
+    >>> location = read_location(parse_address("cassandra://ada:secret@h1,h2:9142/streams"))
+    >>> target = read_target(location, CassandraOptions())
     >>> target.hosts, target.keyspace
     ((('h1', 9142), ('h2', 9142)), 'streams')
     >>> target.shown
     'cassandra://ada@h1:9142,h2:9142/streams'
     """
-    keyspace = place.path or _KEYSPACE
+    keyspace = location.path or _KEYSPACE
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,47}", keyspace):
         raise ConfigError("the path of a cassandra address is a keyspace: up to 48 letters, digits and _")
-    password = place.password or options.password()
-    if password and not place.username:
+    password = location.password or options.password()
+    if password and not location.username:
         raise ConfigError(
             "a password needs a user: write cassandra://user@host, with the password beside it or in the "
             "environment"
         )
-    shown = shown_address(place.shown(_PORT, keyspace), options)
-    return CassandraTarget(place.hosts(_PORT), keyspace, place.username, password, shown)
+    shown = shown_address(location.shown(_PORT, keyspace), options)
+    return CassandraTarget(location.hosts(_PORT), keyspace, location.username, password, shown)

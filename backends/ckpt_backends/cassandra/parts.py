@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from ckpt.errors import ConfigError, shown_key
 from ckpt_backends.cassandra.keys import Parts, stored_key
 from ckpt_backends.cassandra.ledger import Names
-from ckpt_backends.cassandra.link import Link, Request, bigint, integer
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, bigint, integer
 from ckpt_backends.cassandra.schema import Cql
 
 INLINE_BYTES = 64 << 10
@@ -27,7 +27,7 @@ _PARTS_TO_A_PAGE = 4
 class PartStore:
     """The parts of rows, or of cells."""
 
-    def __init__(self, link: Link, names: Names, put: Cql, get: Cql, remove: Cql) -> None:
+    def __init__(self, link: CassandraLink, names: Names, put: Cql, get: Cql, remove: Cql) -> None:
         self._link, self._names = link, names
         self._put, self._get, self._remove = put, get, remove
 
@@ -36,7 +36,7 @@ class PartStore:
         name, place = os.urandom(16), (*self._names.place(namespace), stored_key(key))
         starts = range(0, len(value), _PART_BYTES)
         self._link.done(
-            Request.one(
+            PartitionRequest.one(
                 self._put,
                 integer(ttl_s),
                 value[start : start + _PART_BYTES],
@@ -53,7 +53,9 @@ class PartStore:
     def read(self, namespace: str, stored: bytes, parts: Parts) -> bytes | None:
         """The whole value; None if a part is missing."""
         place = (*self._names.place(namespace), stored)
-        request = Request(((self._get, ((*place, parts.name),)),), self._link.rows, page=_PARTS_TO_A_PAGE)
+        request = PartitionRequest(
+            ((self._get, ((*place, parts.name),)),), self._link.rows, page=_PARTS_TO_A_PAGE
+        )
         found: dict[int, bytes] = {}
         for page in self._link.pages([request])[0]:
             found.update(page)
@@ -61,12 +63,12 @@ class PartStore:
             return None
         return b"".join(found[number] for number in range(parts.count))
 
-    def remove(self, namespace: str, through: Iterable[tuple[bytes, int]]) -> None:
+    def remove(self, namespace: str, up_to: Iterable[tuple[bytes, int]]) -> None:
         """Of each stored key, remove the parts that were written up to that time."""
         place = self._names.place(namespace)
         self._link.done(
-            Request.one(self._remove, bigint(at), *place, stored, level=self._link.rows)
-            for stored, at in through
+            PartitionRequest.one(self._remove, bigint(at), *place, stored, level=self._link.rows)
+            for stored, at in up_to
         )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from ckpt_backends.cassandra.buckets import Buckets, in_order, sized
-from ckpt_backends.cassandra.fences import STEP, Fences, Turn
+from ckpt_backends.cassandra.fences import STEP, AnnouncedWrite, Fences
 from ckpt_backends.cassandra.keys import (
     GONE,
     LONGEST,
@@ -25,7 +25,7 @@ from ckpt_backends.cassandra.keys import (
     unpack_value,
 )
 from ckpt_backends.cassandra.ledger import Names
-from ckpt_backends.cassandra.link import Link, Request, Values, bigint, integer
+from ckpt_backends.cassandra.link import CassandraLink, PartitionRequest, Values, bigint, integer
 from ckpt_backends.cassandra.parts import INLINE_BYTES, PartStore, require_size
 from ckpt_backends.cassandra.schema import Cql
 from ckpt_backends.cells import NotNowError
@@ -39,11 +39,17 @@ _TRIES = STEP // 64
 _MOST_FENCES, _MOST_TRIES = 63, _TRIES - 3
 
 
-class Rows:
+class CassandraRows:
     """The rows of plain namespaces."""
 
     def __init__(
-        self, link: Link, names: Names, fences: Fences, buckets: Buckets, parts: PartStore, deleted_s: float
+        self,
+        link: CassandraLink,
+        names: Names,
+        fences: Fences,
+        buckets: Buckets,
+        parts: PartStore,
+        deleted_s: float,
     ) -> None:
         self._link, self._names, self._fences = link, names, fences
         self._buckets, self._parts = buckets, parts
@@ -86,27 +92,28 @@ class Rows:
 
     def _write(self, namespace: str, changes: dict[bytes, bytes | None], lasts_s: int, fence: int) -> bool:
         stored = tuple(changes) if max(map(len, changes)) <= LONGEST else tuple(map(stored_key, changes))
-        turn = self._fences.begin(namespace, fence, stored)
-        # Nothing is sent of these before the turn is admitted; they are made while it is announced.
+        write = self._fences.begin(namespace, fence, stored)
+        # Nothing is sent of these before the write is admitted; they are made while it is announced.
         batches = self._batches(namespace, stored, changes, lasts_s)
-        if not self._fences.is_admitted(turn):
+        if not self._fences.is_admitted(write):
             return False
         try:
             large = {k: v for k, v in changes.items() if v is not None and len(v) > INLINE_BYTES}
-            superseded = self._in_parts(namespace, stored) if turn.big else []
+            superseded = self._in_parts(namespace, stored) if write.big else []
             requests = [
-                Request(((statement, rows),), self._link.rows, turn.time) for statement, rows in batches
+                PartitionRequest(((statement, rows),), self._link.rows, write.time)
+                for statement, rows in batches
             ]
-            self._link.done(chain(requests, self._write_parts(turn, large, lasts_s)) if large else requests)
-            if not self._fences.finish(turn):
+            self._link.done(chain(requests, self._write_parts(write, large, lasts_s)) if large else requests)
+            if not self._fences.finish(write):
                 return False
         except BaseException:
-            self._fences.doubt(turn)
+            self._fences.doubt(write)
             raise
         if superseded or large:
             # The parts of this very write have its time, those of earlier values an earlier one.
             doomed = {*superseded, *map(stored_key, large)}
-            self._parts.remove(namespace, ((key, turn.time - 1) for key in doomed))
+            self._parts.remove(namespace, ((key, write.time - 1) for key in doomed))
         return True
 
     def _batches(
@@ -136,19 +143,21 @@ class Rows:
         """How long a deleted row is kept: rows that were deleted together do not expire together."""
         return self._deleted_s + random.randrange(self._deleted_s)
 
-    def _write_parts(self, turn: Turn, large: Mapping[bytes, bytes], lasts_s: int) -> Iterator[Request]:
+    def _write_parts(
+        self, write: AnnouncedWrite, large: Mapping[bytes, bytes], lasts_s: int
+    ) -> Iterator[PartitionRequest]:
         """Durably write each large value in parts, and then what names them."""
-        if turn.namespace not in self._marked:
-            place = self._names.place(turn.namespace)
+        if write.namespace not in self._marked:
+            place = self._names.place(write.namespace)
             self._link.ask(Cql.MARK_BIG_ROWS, *place, level=self._link.quorum)
-            self._marked.add(turn.namespace)
-        partitions = self._buckets.partitions(turn.namespace)
+            self._marked.add(write.namespace)
+        partitions = self._buckets.partitions(write.namespace)
         for key, value in large.items():
-            parts = self._parts.write(turn.namespace, key, value, timestamp=turn.time, ttl_s=lasts_s)
+            parts = self._parts.write(write.namespace, key, value, timestamp=write.time, ttl_s=lasts_s)
             at = stored_key(key)
             partition = partitions[bucket_of(at, len(partitions))]
             values = (integer(lasts_s), pack_value(key, parts), *partition, at)
-            yield Request.one(Cql.PUT_FOR, *values, level=self._link.rows, timestamp=turn.time)
+            yield PartitionRequest.one(Cql.PUT_FOR, *values, level=self._link.rows, timestamp=write.time)
 
     def _in_parts(self, namespace: str, stored: Sequence[bytes]) -> list[bytes]:
         """Those of the keys whose values are in parts now."""
@@ -201,14 +210,14 @@ class Rows:
 
     def fence(self, namespace: str, number: int) -> None:
         """Put a fence up, and make sure that nothing announced under a lower one is seen from now on."""
-        standing = self._fences.put_up(namespace, number)
-        late = {slot: intent for slot, intent in standing.intents.items() if intent.fence < number}
-        if late and standing.fence > number:
+        raised = self._fences.put_up(namespace, number)
+        late = {slot: intent for slot, intent in raised.intents.items() if intent.fence < number}
+        if late and raised.fence > number:
             raise NotNowError(f"namespace {namespace!r} of {self._link.at} is being claimed by another owner")
         keys = self._outdate(namespace, number, late) if late else frozenset()
         self._fences.settle(namespace, number, ((slot, intent.time) for slot, intent in late.items()))
         with self._lock:
-            self._settled[namespace] = (standing.mark, keys)
+            self._settled[namespace] = (raised.mark, keys)
 
     def _outdate(self, namespace: str, number: int, late: Mapping[bytes, Intent]) -> frozenset[bytes]:
         """Write announced keys again as they are, at a time between that of the write and all later ones.
@@ -228,13 +237,13 @@ class Rows:
             key: (raw, ttl_s or 0)
             for key, raw, ttl_s in self._buckets.named(namespace, Cql.GET_WITH_TTL, times, level=level)
         }
-        requests: list[Request] = []
+        requests: list[PartitionRequest] = []
         for partition, keys in self._buckets.grouped(namespace, times):
             rows: list[tuple[bytes, Values]] = []
             for key in keys:
                 raw, ttl_s = found.get(key, (GONE, self._forgotten_s()))
                 rows.append((raw, (integer(ttl_s), bigint(times[key]), raw, *partition, key)))
-            requests += [Request(((Cql.PUT_AT, group),), level) for group in sized(rows)]
+            requests += [PartitionRequest(((Cql.PUT_AT, group),), level) for group in sized(rows)]
         self._link.done(requests)
         return frozenset(times)
 
@@ -242,7 +251,7 @@ class Rows:
         """Remove every row that was written before the fence went up: one range of each partition."""
         with self._lock:
             settled = self._settled.get(namespace)
-        mark, late = settled or (self._fences.standing(namespace).mark, frozenset())
+        mark, late = settled or (self._fences.raised(namespace).mark, frozenset())
         if not mark:
             return
         # Above everything announced before the fence, below everything after it.
@@ -253,10 +262,10 @@ class Rows:
             large = ((key, before) for key, raw in rows if isinstance(unpack_value(key, raw)[1], Parts))
             self._parts.remove(namespace, large)
         self._link.done(
-            Request.one(Cql.CLEAR, bigint(before), *partition, level=level)
+            PartitionRequest.one(Cql.CLEAR, bigint(before), *partition, level=level)
             for partition in self._buckets.partitions(namespace)
         )
         gone_s = integer(self._forgotten_s())
         for partition, keys in self._buckets.grouped(namespace, late):
             again = [(gone_s, bigint(at), GONE, *partition, key) for key in keys]
-            self._link.done([Request(((Cql.PUT_AT, again),), level)])
+            self._link.done([PartitionRequest(((Cql.PUT_AT, again),), level)])

@@ -26,7 +26,7 @@ import enum
 from typing import Final
 
 from ckpt.errors import ConfigError
-from ckpt_backends.cassandra.link import Link, text
+from ckpt_backends.cassandra.link import CassandraLink, text
 from ckpt_backends.cassandra.options import CassandraOptions
 
 _WHOLE: Final = "prefix=? AND namespace=?"
@@ -105,7 +105,7 @@ _SHORT_GRACE_S = 600
 _MOST_REPLICAS = 3
 
 
-def prepare(link: Link, options: CassandraOptions) -> None:
+def prepare(link: CassandraLink, options: CassandraOptions) -> None:
     """Make sure that every table exists, and prepare all statements, so that no later call waits for it."""
     if not _is_complete(link):
         if options.mode == "read":
@@ -122,12 +122,12 @@ def prepare(link: Link, options: CassandraOptions) -> None:
         )
 
 
-def _is_complete(link: Link) -> bool:
+def _is_complete(link: CassandraLink) -> bool:
     rows = link.run(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = {_quoted(link)}")
     return set(_TABLES) <= {row[0] for row in rows}
 
 
-def _create(link: Link, options: CassandraOptions) -> None:
+def _create(link: CassandraLink, options: CassandraOptions) -> None:
     settings = ", ".join(f"'{name}': '{value}'" for name, value in _replication(link, options).items())
     link.run(f"CREATE KEYSPACE IF NOT EXISTS {{}} WITH replication = {{{settings}}}")
     # It may have been made before, with other settings.
@@ -143,11 +143,11 @@ def _create(link: Link, options: CassandraOptions) -> None:
         )
 
 
-def _quoted(link: Link) -> str:
+def _quoted(link: CassandraLink) -> str:
     return link.keyspace.replace('"', "'")
 
 
-def _replication(link: Link, options: CassandraOptions) -> dict[str, str]:
+def _replication(link: CassandraLink, options: CassandraOptions) -> dict[str, str]:
     nodes = link.nodes()
     wanted = options.replication
     if wanted is None or ":" not in wanted:

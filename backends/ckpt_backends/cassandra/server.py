@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ckpt_backends.cassandra.buckets import Buckets
-from ckpt_backends.cassandra.cells import Cells
+from ckpt_backends.cassandra.cells import CassandraCells
 from ckpt_backends.cassandra.fences import Fences
-from ckpt_backends.cassandra.ledger import Ledgers, Names
-from ckpt_backends.cassandra.link import Link
+from ckpt_backends.cassandra.ledger import CassandraLedgers, Names
+from ckpt_backends.cassandra.link import CassandraLink
 from ckpt_backends.cassandra.options import CassandraOptions
 from ckpt_backends.cassandra.parts import PartStore
-from ckpt_backends.cassandra.rows import Rows
+from ckpt_backends.cassandra.rows import CassandraRows
 from ckpt_backends.cassandra.schema import Cql
 from ckpt_backends.cells import CellServer
 
 
-class CassandraServer(CellServer):
+class CassandraCellServer(CellServer):
     """One session with a cluster whose tables exist."""
 
-    def __init__(self, link: Link, options: CassandraOptions) -> None:
+    def __init__(self, link: CassandraLink, options: CassandraOptions) -> None:
         self._link, self._options = link, options
         self._names = Names(link, options.prefix, options.buckets)
-        self._ledgers = Ledgers(link, self._names)
+        self._ledgers = CassandraLedgers(link, self._names)
         fences, buckets = Fences(link, self._names), Buckets(link, self._names)
         row_parts = PartStore(link, self._names, Cql.PUT_ROW_PART, Cql.GET_ROW_PARTS, Cql.REMOVE_ROW_PARTS)
         cell_parts = PartStore(
             link, self._names, Cql.PUT_CELL_PART, Cql.GET_CELL_PARTS, Cql.REMOVE_CELL_PARTS
         )
-        self._rows = Rows(link, self._names, fences, buckets, row_parts, options.deleted_s)
-        self._cells = Cells(link, self._names, fences, buckets, cell_parts)
+        self._rows = CassandraRows(link, self._names, fences, buckets, row_parts, options.deleted_s)
+        self._cells = CassandraCells(link, self._names, fences, buckets, cell_parts)
 
     # -- namespaces and ledgers ------------------------------------------------------------------
 
@@ -91,11 +91,11 @@ class CassandraServer(CellServer):
     def scan_cells(self, namespace: str, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
         return self._cells.scan(namespace, prefix, bound)
 
-    def remove_cells(self, namespace: str, through: Mapping[bytes, int]) -> None:
-        self._cells.remove(namespace, through)
+    def remove_cells(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
+        self._cells.remove(namespace, up_to)
 
-    def clear_cells(self, namespace: str, through: int) -> None:
-        self._cells.clear(namespace, through)
+    def clear_cells(self, namespace: str, up_to: int) -> None:
+        self._cells.clear(namespace, up_to)
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class LoginOptions(TlsOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerLocation:
     """What scheme and location of an address say: hosts, user and password, and the name of the store."""
 
     scheme: str
@@ -97,16 +97,16 @@ class Place:
         return f"{self.scheme}://{user}{hosts}/{path}"
 
 
-def read_place(address: Address) -> Place:
-    """The place that an address names. Read it before the options: a password may look like one of them.
+def read_location(address: Address) -> ServerLocation:
+    """The location that an address names. Read it before the options: a password may look like one of them.
 
     Examples
     --------
     >>> from ckpt.contract.addresses import parse_address
-    >>> place = read_place(parse_address("redis://ada:secret@h1,h2:7/2"))
-    >>> place.hosts(6379), place.shown(6379, place.path)
+    >>> location = read_location(parse_address("redis://ada:secret@h1,h2:7/2"))
+    >>> location.hosts(6379), location.shown(6379, location.path)
     ((('h1', 7), ('h2', 7)), 'redis://ada@h1:7,h2:7/2')
-    >>> "secret" in repr(place)
+    >>> "secret" in repr(location)
     False
     """
     login, _, where = address.location.rpartition("@")
@@ -117,7 +117,9 @@ def read_place(address: Address) -> Place:
         )
     listed, _, path = where.partition("/")
     hosts = tuple(_host(part, address.scheme) for part in listed.split(","))
-    return Place(address.scheme, hosts, path.strip("/"), unquote(user) or None, unquote(secret) or None)
+    return ServerLocation(
+        address.scheme, hosts, path.strip("/"), unquote(user) or None, unquote(secret) or None
+    )
 
 
 def _host(part: str, scheme: str) -> tuple[str, int | None]:

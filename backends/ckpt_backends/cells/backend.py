@@ -36,16 +36,16 @@ from ckpt.contract.backend import (
 from ckpt.contract.versions import History, require_plain
 from ckpt.errors import BackendUnavailableError, CorruptRecordError
 from ckpt.types import Changes, CommitId, Epoch, check_namespace
-from ckpt_backends.cells.access import Place, read_place
+from ckpt_backends.cells.access import ServerLocation, read_location
 from ckpt_backends.cells.cleaning import Cleaner
 from ckpt_backends.cells.commits import Committer
-from ckpt_backends.cells.ledger import State
+from ckpt_backends.cells.ledger import LedgerState
+from ckpt_backends.cells.namespace import CellNamespace
 from ckpt_backends.cells.options import CellOptions
-from ckpt_backends.cells.patience import Patience
 from ckpt_backends.cells.plain import PlainRows
 from ckpt_backends.cells.reading import CommitReader
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.cells.server import CellServer
-from ckpt_backends.cells.space import Space
 
 _NAMESPACES_AT_ONCE = 8
 
@@ -70,24 +70,26 @@ class CellBackend(Backend):
         self._closing = threading.Event()
         self._closed = False
         self._handle = uuid.uuid4().hex
-        self._patience = Patience(options.retry_s, self._closing)
-        self._rows = PlainRows(server, self._patience, options, address, clock)
-        self._committer = Committer(server, self._patience, self._rows)
-        self._cleaner = Cleaner(server, self._patience, self._handle, options.grace_s)
+        self._retries = Retries(options.retry_s, self._closing)
+        self._rows = PlainRows(server, self._retries, options, address, clock)
+        self._committer = Committer(server, self._retries, self._rows)
+        self._cleaner = Cleaner(server, self._retries, self._handle, options.grace_s)
         self._reader = CommitReader(server, options.grace_s)
-        self._spaces: dict[str, Space] = {}
+        self._spaces: dict[str, CellNamespace] = {}
         self._lock = threading.Lock()
 
     @classmethod
     def from_address(cls, address: Address, *, clock: Callable[[], float] = time.time, **extra: Any) -> Self:
         """Open the store that an address names; the server has answered when this returns."""
-        place = read_place(address)
-        server, options, shown = cls._reached(place, {**address.options, **extra})
+        location = read_location(address)
+        server, options, shown = cls._reached(location, {**address.options, **extra})
         return cls(server, options, address=shown, clock=clock)
 
     @classmethod
     @abstractmethod
-    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
+    def _reached(
+        cls, location: ServerLocation, values: Mapping[str, Any]
+    ) -> tuple[CellServer, CellOptions, str]:
         """A server that has answered, its options, and the address to show; or nothing is left open."""
 
     # -- plain namespaces ------------------------------------------------------------------------
@@ -177,7 +179,7 @@ class CellBackend(Backend):
             raise versions_need_commits(namespace)
         self._clean_if_due(space)
 
-        def follow(_: int) -> State | None:
+        def follow(_: int) -> LedgerState | None:
             plan = ledger.history.plan_truncation(keep_from)
             if plan.forgotten or plan.keep_from > ledger.history.truncated_below:
                 return ledger.truncated(plan, self._clock())
@@ -190,7 +192,7 @@ class CellBackend(Backend):
 
     def namespaces(self) -> list[str]:
         self._require_open()
-        names = sorted(self._patience.call(self._server.names))
+        names = sorted(self._retries.call(self._server.names))
         # Each is a round trip or two. The first failure is raised, and nothing more is asked after it.
         with ThreadPoolExecutor(_NAMESPACES_AT_ONCE, thread_name_prefix="ckpt-namespaces") as pool:
             return [name for name, there in zip(names, pool.map(self._is_there, names), strict=True) if there]
@@ -212,11 +214,11 @@ class CellBackend(Backend):
                 return
         stamp = self._committer.new_stamp(namespace, ledger.state.stamp_floor)
 
-        def follow(number: int) -> State:
+        def follow(number: int) -> LedgerState:
             if not ledger.is_versioned:
                 space.require_owner()
             state = ledger.state
-            return State(
+            return LedgerState(
                 epoch=state.epoch,
                 owner=state.owner,
                 fence=number,
@@ -227,15 +229,15 @@ class CellBackend(Backend):
 
         space.append(follow, fences=True)
         floor = ledger.state.stamp_floor
-        self._patience.call(lambda: self._server.clear_plain(namespace))
-        self._patience.call(lambda: self._server.clear_cells(namespace, floor))
+        self._retries.call(lambda: self._server.clear_plain(namespace))
+        self._retries.call(lambda: self._server.clear_cells(namespace, floor))
 
     def claim(self, namespace: str) -> Epoch:
         self._require_writer()
         space = self._opened(namespace)
         space.refresh()
 
-        def follow(number: int) -> State:
+        def follow(number: int) -> LedgerState:
             require_plain(namespace, space.ledger.is_versioned)
             return msgspec.structs.replace(
                 space.ledger.whole(), mode="plain", epoch=number, owner=self._handle, fence=number
@@ -256,7 +258,7 @@ class CellBackend(Backend):
 
     def flush(self) -> None:
         self._require_open()
-        self._patience.call(self._server.flush)
+        self._retries.call(self._server.flush)
 
     def close(self) -> None:
         with self._lock:
@@ -305,27 +307,27 @@ class CellBackend(Backend):
 
     def stats(self) -> BackendStats:
         counted = super().stats()
-        details = self._patience.call(self._server.details)
+        details = self._retries.call(self._server.details)
         return BackendStats(counted.address, counted.namespaces, counted.stored_bytes, details)
 
     # -- parts -------------------------------------------------------------------------
 
-    def _require_no_version(self, space: Space, version: int | None, commit_id: str | None) -> None:
+    def _require_no_version(self, space: CellNamespace, version: int | None, commit_id: str | None) -> None:
         if version is not None or commit_id is not None:
             if self._rows.is_any(space):
                 raise versions_need_commits(space.namespace)
             space.ledger.history.resolve(version, commit_id)
 
-    def _clean_if_due(self, space: Space) -> None:
+    def _clean_if_due(self, space: CellNamespace) -> None:
         if self._cleaner.is_due(space, self._clock(), thorough=False):
             self._cleaner.clean(space)
 
-    def _release(self, space: Space) -> None:
+    def _release(self, space: CellNamespace) -> None:
         mine, space.claim = space.claim, None
         if mine is None:
             return
 
-        def follow(number: int) -> State | None:
+        def follow(number: int) -> LedgerState | None:
             state = space.ledger.state
             if state.owner != self._handle or state.epoch != mine:
                 return None
@@ -334,16 +336,16 @@ class CellBackend(Backend):
         with self._rows.turn(space):
             space.append(follow, fences=True)
 
-    def _opened(self, namespace: str) -> Space:
+    def _opened(self, namespace: str) -> CellNamespace:
         check_namespace(namespace)
         self._require_open()
         return self._space(namespace)
 
-    def _space(self, namespace: str) -> Space:
+    def _space(self, namespace: str) -> CellNamespace:
         with self._lock:
             space = self._spaces.get(namespace)
             if space is None:
-                space = Space(self._server, namespace, self.address, self._handle, self._patience)
+                space = CellNamespace(self._server, namespace, self.address, self._handle, self._retries)
                 self._spaces[namespace] = space
             return space
 

@@ -17,15 +17,15 @@ from operator import itemgetter
 
 import msgspec
 
-from ckpt_backends.cells.ledger import State
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.ledger import LedgerState
+from ckpt_backends.cells.namespace import CellNamespace
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.cells.server import CellServer
-from ckpt_backends.cells.sight import Sight
-from ckpt_backends.cells.space import Space
+from ckpt_backends.cells.stamp_set import StampSet
 
 _KEYS_AT_ONCE = 500
 
-Cells = list[tuple[int, bytes]]
+StampedCells = list[tuple[int, bytes]]
 """Cells of one key as (stamp, bytes), newest first."""
 
 
@@ -38,21 +38,21 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _RetainedView:
     """A view that must stay readable: the oldest commit of a chain, or a running scan."""
 
     stamp: int
-    sight: Sight
+    stamps: StampSet
 
 
 class Cleaner:
     """Removes cells of one namespace after another; every decision is in the ledger before it is acted on."""
 
-    def __init__(self, server: CellServer, patience: Patience, handle: str, grace_s: float) -> None:
-        self._server, self._patience = server, patience
+    def __init__(self, server: CellServer, retries: Retries, handle: str, grace_s: float) -> None:
+        self._server, self._retries = server, retries
         self._handle, self._grace_s = handle, grace_s
 
-    def is_due(self, space: Space, now_s: float, *, thorough: bool) -> bool:
+    def is_due(self, space: CellNamespace, now_s: float, *, thorough: bool) -> bool:
         """Whether enough has gathered (with `thorough`: anything), and long enough ago."""
         ledger = space.ledger
         if not ledger.state.truncated_at_s or now_s < ledger.state.truncated_at_s + self._grace_s:
@@ -60,11 +60,11 @@ class Cleaner:
         gathered = ledger.changes - ledger.retained_changes
         return gathered > 0 and (thorough or gathered >= ledger.kept // 2)
 
-    def clean(self, space: Space) -> Cleaned:
+    def clean(self, space: CellNamespace) -> Cleaned:
         """Remove what no retained commit and no scan of this handle shows."""
         ledger = space.ledger
 
-        def announce(number: int) -> State:
+        def announce(number: int) -> LedgerState:
             floor = min((ledger.stamp_of(root.id) for root in ledger.roots()), default=0)
             return msgspec.structs.replace(
                 ledger.whole(),
@@ -75,9 +75,9 @@ class Cleaner:
             )
 
         with ledger.lock:
-            views = [_View(ledger.stamp_of(root.id), ledger.sight(root)) for root in ledger.roots()]
+            views = [_RetainedView(ledger.stamp_of(root.id), ledger.stamps(root)) for root in ledger.roots()]
             retained = {view.stamp for view in views}
-            views += [_View(p.stamp, p.sight) for p in list(space.pins) if p.stamp not in retained]
+            views += [_RetainedView(p.stamp, p.stamps) for p in list(space.pins) if p.stamp not in retained]
         if not views or (len(views) > 1 and not self._server.scans_every_cell):
             return Cleaned()
         space.append(announce, fences=False)
@@ -85,15 +85,15 @@ class Cleaner:
         keys = self._keys(space, max(view.stamp for view in views))
         while chunk := list(islice(keys, _KEYS_AT_ONCE)):
             if not self._server.scans_every_cell:
-                self._look_below(space, chunk, views[0].sight)
+                self._look_below(space, chunk, views[0].stamps)
             doomed: dict[bytes, int] = {}
             for key, cells in chunk:
-                through = self._doomed(space, key, cells, views)
+                up_to = self._doomed(space, key, cells, views)
                 done.read_bytes += sum(len(raw) for _, raw in cells)
-                if through is not None:
-                    doomed[key] = through
-                    done.removed_bytes += sum(len(raw) for stamp, raw in cells if stamp <= through)
-                if through is None or cells[0][0] > through:
+                if up_to is not None:
+                    doomed[key] = up_to
+                    done.removed_bytes += sum(len(raw) for stamp, raw in cells if stamp <= up_to)
+                if up_to is None or cells[0][0] > up_to:
                     kept += 1
             if doomed:
                 self._remove(space.namespace, doomed)
@@ -101,14 +101,16 @@ class Cleaner:
         return done
 
     def _remove(self, namespace: str, doomed: dict[bytes, int]) -> None:
-        self._patience.call(lambda: self._server.remove_cells(namespace, doomed))
+        self._retries.call(lambda: self._server.remove_cells(namespace, doomed))
 
     @staticmethod
-    def _keys(space: Space, bound: int) -> Iterator[tuple[bytes, Cells]]:
+    def _keys(space: CellNamespace, bound: int) -> Iterator[tuple[bytes, StampedCells]]:
         for key, cells in groupby(space.cells(b"", bound), key=itemgetter(0)):
             yield key, [(stamp, raw) for _, stamp, raw in cells]
 
-    def _look_below(self, space: Space, chunk: list[tuple[bytes, Cells]], sight: Sight) -> None:
+    def _look_below(
+        self, space: CellNamespace, chunk: list[tuple[bytes, StampedCells]], stamps: StampSet
+    ) -> None:
         """Ask for older cells where a scan shows only the newest: down to one below what is seen."""
         bounds = {key: cells[-1][0] - 1 for key, cells in chunk}
         waiting = dict(chunk)
@@ -116,22 +118,26 @@ class Cleaner:
             answer = space.newest_cells(bounds)
             bounds = {}
             for key, found in answer.items():
-                seen = any(stamp in sight for stamp, _ in waiting[key])
+                seen = any(stamp in stamps for stamp, _ in waiting[key])
                 waiting[key].append(found)
                 if not seen:
                     bounds[key] = found[0] - 1
 
     @staticmethod
-    def _doomed(space: Space, key: bytes, cells: Cells, views: list[_View]) -> int | None:
+    def _doomed(
+        space: CellNamespace, key: bytes, cells: StampedCells, views: list[_RetainedView]
+    ) -> int | None:
         """Up to which stamp the cells of a key can go."""
         if len(views) > 1:
             # A descendant of a view sees what the view sees, or something newer than the view.
             needed = min(
-                next((stamp for stamp, _ in cells if stamp in view.sight and stamp <= view.stamp), view.stamp)
+                next(
+                    (stamp for stamp, _ in cells if stamp in view.stamps and stamp <= view.stamp), view.stamp
+                )
                 for view in views
             )
             return next((stamp for stamp, _ in cells if stamp < needed), None)
-        shown = next((at for at, (stamp, _) in enumerate(cells) if stamp in views[0].sight), None)
+        shown = next((at for at, (stamp, _) in enumerate(cells) if stamp in views[0].stamps), None)
         if shown is None:
             return cells[0][0]
         stamp, raw = cells[shown]

@@ -14,22 +14,22 @@ import msgspec
 from ckpt.contract.backend import versions_need_commits
 from ckpt.errors import CkptError, UnsupportedError
 from ckpt.types import CommitId
-from ckpt_backends.cells.ledger import Record, StampedCommit, State, encode_record
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.ledger import LedgerRecord, LedgerState, StampedCommit, encode_record
+from ckpt_backends.cells.namespace import CellNamespace
 from ckpt_backends.cells.plain import PlainRows
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.cells.server import CellServer
-from ckpt_backends.cells.space import Space
 
 
 class Committer:
     """Adds commits to namespaces, and makes a plain namespace without keys versioned."""
 
-    def __init__(self, server: CellServer, patience: Patience, rows: PlainRows) -> None:
-        self._server, self._patience, self._rows = server, patience, rows
+    def __init__(self, server: CellServer, retries: Retries, rows: PlainRows) -> None:
+        self._server, self._retries, self._rows = server, retries, rows
 
     def commit(
         self,
-        space: Space,
+        space: CellNamespace,
         version: int,
         puts: Mapping[bytes, bytes],
         removed: Iterable[bytes],
@@ -64,7 +64,7 @@ class Committer:
                 continue
             if stamp <= floor:
                 stamp = self.new_stamp(space.namespace, floor)
-            record = Record(by, StampedCommit.of(prepared, number, stamp, len(cells)))
+            record = LedgerRecord(by, StampedCommit.of(prepared, number, stamp, len(cells)))
             if self._add(space.namespace, number, record, stamp, cells):
                 ledger.fold([(number, encode_record(record))])
                 return prepared.id
@@ -75,15 +75,15 @@ class Committer:
 
     def new_stamp(self, namespace: str, above: int) -> int:
         """A stamp that no other commit has."""
-        return self._patience.call(lambda: self._server.new_stamp(namespace, above))
+        return self._retries.call(lambda: self._server.new_stamp(namespace, above))
 
     def _add(
-        self, namespace: str, number: int, record: Record, stamp: int, cells: Mapping[bytes, bytes]
+        self, namespace: str, number: int, record: LedgerRecord, stamp: int, cells: Mapping[bytes, bytes]
     ) -> bool:
         raw = encode_record(record)
-        return self._patience.call(lambda: self._server.commit(namespace, number, raw, stamp, cells))
+        return self._retries.call(lambda: self._server.commit(namespace, number, raw, stamp, cells))
 
-    def _become_versioned(self, space: Space) -> None:
+    def _become_versioned(self, space: CellNamespace) -> None:
         holds_keys = UnsupportedError(
             f"namespace {space.namespace!r} in {space.address} is plain and holds keys: it cannot become "
             "versioned; commit to another namespace, or drop this one first"
@@ -91,7 +91,7 @@ class Committer:
         if self._rows.is_any(space):
             raise holds_keys
 
-        def follow(number: int) -> State | None:
+        def follow(number: int) -> LedgerState | None:
             if space.ledger.state.mode == "versioned":
                 return None
             space.require_owner()
@@ -103,4 +103,4 @@ class Committer:
                 self._rows.become_plain(space)
                 raise holds_keys
             if next(space.rows(b""), None) is not None:
-                self._patience.call(lambda: self._server.clear_plain(space.namespace))
+                self._retries.call(lambda: self._server.clear_plain(space.namespace))

@@ -20,10 +20,10 @@ from xxhash import xxh3_64_intdigest
 from ckpt.contract.versions import Commit, History, Settled, Truncation
 from ckpt.errors import CorruptRecordError
 from ckpt.types import CommitId
-from ckpt_backends.cells.sight import Sight
+from ckpt_backends.cells.stamp_set import StampSet
 
 _FORMAT = b"\x01"
-_SIGHTS = 64
+_STAMP_SETS = 64
 _NAMES = 1024
 
 
@@ -52,7 +52,7 @@ class StampedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
         return Commit(CommitId(self.id), self.version, base, self.sequence, self.replaces)
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True):
+class LedgerState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that the records up to here add up to."""
 
     mode: Literal["plain", "versioned"] = "plain"
@@ -82,24 +82,24 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of the record of the last drop."""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class LedgerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry. `by` is unique, so that a writer finds its own entry again when an answer was lost."""
 
     by: str
     commit: StampedCommit | None = None
-    state: State | None = None
+    state: LedgerState | None = None
 
 
-_decoder = msgspec.json.Decoder(Record)
+_decoder = msgspec.json.Decoder(LedgerRecord)
 
 
-def encode_record(record: Record) -> bytes:
+def encode_record(record: LedgerRecord) -> bytes:
     """The bytes of a record."""
     body = msgspec.json.encode(record)
     return _FORMAT + xxh3_64_intdigest(body).to_bytes(8, "little") + body
 
 
-def decode_record(raw: bytes, *, of: str) -> Record:
+def decode_record(raw: bytes, *, of: str) -> LedgerRecord:
     """The record that these bytes are, or CorruptRecordError."""
     if raw[:1] != _FORMAT or xxh3_64_intdigest(raw[9:]).to_bytes(8, "little") != raw[1:9]:
         raise CorruptRecordError(f"a ledger record of {of} is damaged; restore the namespace from a copy")
@@ -120,7 +120,7 @@ class Ledger:
         self.lock = threading.RLock()
         self.number = 0
         """The newest record that this view has seen."""
-        self.state = State()
+        self.state = LedgerState()
         """The last whole state; the commits after it are in the history."""
         self.history = History()
         self.changes = 0
@@ -132,7 +132,7 @@ class Ledger:
         self.names: deque[str] = deque(maxlen=_NAMES)
         """The newest records that were taken in: where a writer finds its own when an answer was lost."""
         self._stamped: dict[CommitId, StampedCommit] = {}
-        self._sights: dict[CommitId, Sight] = {}
+        self._stamp_sets: dict[CommitId, StampSet] = {}
 
     @property
     def is_versioned(self) -> bool:
@@ -168,25 +168,25 @@ class Ledger:
         """The highest stamp of any commit; 0 if there is none."""
         return max((stamped.stamp for stamped in self._stamped.values()), default=0)
 
-    def sight(self, commit: Commit | None) -> Sight:
+    def stamps(self, commit: Commit | None) -> StampSet:
         """What a reader of this commit sees."""
         with self.lock:
             path = []
-            sight = Sight()
+            stamps = StampSet()
             for ancestor in self.history.chain(commit):
-                known = self._sights.get(ancestor.id)
+                known = self._stamp_sets.get(ancestor.id)
                 if known is not None:
-                    sight = known
+                    stamps = known
                     break
                 path.append(ancestor.id)
             for commit_id in reversed(path):
                 stamped = self._stamped[commit_id]
-                sight = (Sight(stamped.inherited) if stamped.inherited else sight).plus(stamped.stamp)
+                stamps = (StampSet(stamped.inherited) if stamped.inherited else stamps).plus(stamped.stamp)
             if commit is not None and path:
-                if len(self._sights) >= _SIGHTS:
-                    self._sights.clear()
-                self._sights[commit.id] = sight
-            return sight
+                if len(self._stamp_sets) >= _STAMP_SETS:
+                    self._stamp_sets.clear()
+                self._stamp_sets[commit.id] = stamps
+            return stamps
 
     @property
     def retained_changes(self) -> int:
@@ -200,7 +200,7 @@ class Ledger:
 
     # -- the states that follow from this one ----------------------------------------------------
 
-    def whole(self) -> State:
+    def whole(self) -> LedgerState:
         """Everything up to now as one state."""
         settled = self.history.settled
         tip = self.history.tip
@@ -216,12 +216,12 @@ class Ledger:
             kept=self.kept,
         )
 
-    def truncated(self, plan: Truncation, now_s: float) -> State:
+    def truncated(self, plan: Truncation, now_s: float) -> LedgerState:
         """The state after a truncation: floors show what their ancestors wrote."""
         with self.lock:
             after = self.history.copy()
             after.apply(plan)
-            floors = {floor: self.sight(self.history[floor]) for floor in plan.floors}
+            floors = {floor: self.stamps(self.history[floor]) for floor in plan.floors}
             commits = []
             for commit in after.stored():
                 stamped = self._stamped[commit.id]
@@ -248,22 +248,22 @@ class Ledger:
         self._stamped[commit.id] = stamped
         self.history.add(commit)
 
-    def _replace(self, state: State) -> None:
+    def _replace(self, state: LedgerState) -> None:
         if state.cleaned > self.state.cleaned and state.cleaned_by != self._handle:
             self.cleaned_by_others = state.cleaned
         self.state, self.changes, self.kept = state, state.changes, state.kept
         tip = None if state.tip is None else CommitId(state.tip)
         garbage = tuple(map(CommitId, state.garbage))
         self._stamped = {CommitId(c.id): c for c in state.commits}
-        self._sights.clear()
+        self._stamp_sets.clear()
         self.history = History(
             (c.commit() for c in state.commits),
             settled=Settled(state.truncated_below, state.through_sequence, tip, garbage),
         )
 
 
-def _without(sight: Sight, stamp: int) -> list[tuple[int, int]]:
-    """The ranges of a sight without its highest stamp, which is that of the commit itself."""
-    *others, (low, high) = sight.ranges
+def _without(stamps: StampSet, stamp: int) -> list[tuple[int, int]]:
+    """The ranges of a set of stamps without its highest stamp, which is that of the commit itself."""
+    *others, (low, high) = stamps.ranges
     assert high == stamp
     return [*others, (low, high - 1)] if low < high else others

@@ -11,11 +11,11 @@ import msgspec
 from ckpt.contract.versions import require_plain
 from ckpt.errors import BackendUnavailableError, CkptError, CorruptRecordError
 from ckpt.types import Changes
-from ckpt_backends.cells.ledger import State
+from ckpt_backends.cells.ledger import LedgerState
+from ckpt_backends.cells.namespace import CellNamespace
 from ckpt_backends.cells.options import CellOptions
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.cells.server import CellServer
-from ckpt_backends.cells.space import Space
 
 
 class PlainRows:
@@ -24,16 +24,16 @@ class PlainRows:
     def __init__(
         self,
         server: CellServer,
-        patience: Patience,
+        retries: Retries,
         options: CellOptions,
         address: str,
         clock: Callable[[], float],
     ) -> None:
-        self._server, self._patience = server, patience
+        self._server, self._retries = server, retries
         self._longest_turn_s = options.timeout_s + options.retry_s
         self._address, self._clock = address, clock
 
-    def write(self, space: Space, changes: Changes, deletes: list[bytes]) -> None:
+    def write(self, space: CellNamespace, changes: Changes, deletes: list[bytes]) -> None:
         """Durably write a batch, or raise FencedError once another has taken the namespace over."""
         expires_s = None if changes.ttl_s is None else self._clock() + changes.ttl_s
         puts = {key: space.codec.encode(key, value, expires_s) for key, value in changes.puts.items()}
@@ -56,7 +56,7 @@ class PlainRows:
                 exclusive=state.owner is not None,
             )
             with nullcontext() if state.owner is None else self.turn(space):
-                if self._patience.call(write):
+                if self._retries.call(write):
                     return
             space.refresh()
             self.require_writable(space)
@@ -71,12 +71,12 @@ class PlainRows:
                 space.put_fence_up()
                 put_up = state.fence
 
-    def read(self, space: Space, keys: list[bytes]) -> dict[bytes, bytes]:
+    def read(self, space: CellNamespace, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist and have not expired."""
-        rows = self._patience.call(lambda: self._server.read_plain(space.namespace, keys))
+        rows = self._retries.call(lambda: self._server.read_plain(space.namespace, keys))
         return space.codec.values(keys, rows, self._clock())
 
-    def is_any(self, space: Space) -> bool:
+    def is_any(self, space: CellNamespace) -> bool:
         """Whether the namespace holds a key that has not expired; one that is damaged counts."""
         try:
             return next(space.live_rows(b"", self._clock), None) is not None
@@ -84,7 +84,7 @@ class PlainRows:
             return True
 
     @contextmanager
-    def turn(self, space: Space) -> Iterator[None]:
+    def turn(self, space: CellNamespace) -> Iterator[None]:
         """One exclusive write at a time; waiting for it has a limit."""
         if not space.turn.acquire(timeout=2 * self._longest_turn_s):
             raise BackendUnavailableError(
@@ -96,7 +96,7 @@ class PlainRows:
         finally:
             space.turn.release()
 
-    def require_writable(self, space: Space) -> None:
+    def require_writable(self, space: CellNamespace) -> None:
         """Raise unless the namespace is plain and no other handle owns it; reads the ledger where it must."""
         if not space.is_loaded:
             space.refresh()
@@ -112,10 +112,10 @@ class PlainRows:
             else:
                 return
 
-    def become_plain(self, space: Space) -> None:
+    def become_plain(self, space: CellNamespace) -> None:
         """Undo what made a namespace versioned if nothing was ever committed to it."""
 
-        def follow(number: int) -> State | None:
+        def follow(number: int) -> LedgerState | None:
             if space.ledger.is_versioned or space.ledger.state.mode == "plain":
                 return None
             return msgspec.structs.replace(space.ledger.whole(), mode="plain", fence=number)

@@ -139,12 +139,12 @@ class CellServer(ABC):
         """
 
     @abstractmethod
-    def remove_cells(self, namespace: str, through: Mapping[bytes, int]) -> None:
+    def remove_cells(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
         """For each key, as a whole: remove its cells with stamps up to and including the given one."""
 
     @abstractmethod
-    def clear_cells(self, namespace: str, through: int) -> None:
-        """Remove every cell of the namespace with a stamp up to and including `through`."""
+    def clear_cells(self, namespace: str, up_to: int) -> None:
+        """Remove every cell of the namespace with a stamp up to and including `up_to`."""
 
     # -- life ------------------------------------------------------------------------------------
 

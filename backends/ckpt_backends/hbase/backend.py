@@ -11,11 +11,11 @@ from ckpt.contract.addresses import build_options
 from ckpt.contract.backend import Capabilities
 from ckpt.errors import ConfigError
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
-from ckpt_backends.cells.access import Place, shown_address
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.access import ServerLocation, shown_address
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.hbase.connections import Connections, Endpoint
 from ckpt_backends.hbase.options import HBaseOptions
-from ckpt_backends.hbase.server import HBaseServer
+from ckpt_backends.hbase.server import HBaseCellServer
 
 DEFAULT_PORT = 9090
 
@@ -36,31 +36,33 @@ class HBaseBackend(CellBackend):
     )
 
     @classmethod
-    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
-        options = build_options(HBaseOptions, given, of=cls.scheme)
-        table = _table(place)
-        ((host, port),) = place.hosts(DEFAULT_PORT)
+    def _reached(
+        cls, location: ServerLocation, values: Mapping[str, Any]
+    ) -> tuple[CellServer, CellOptions, str]:
+        options = build_options(HBaseOptions, values, of=cls.scheme)
+        table = _table(location)
+        ((host, port),) = location.hosts(DEFAULT_PORT)
         connections = Connections(Endpoint.of(host, port, options))
-        server = HBaseServer(connections, table, options)
+        server = HBaseCellServer(connections, table, options)
         try:
-            Patience.of(options).call(server.ensure_store)
+            Retries.of(options).call(server.ensure_store)
         except BaseException:
             server.close()
             raise
-        shown = shown_address(place.shown(DEFAULT_PORT, quote(table, safe=":")), options)
+        shown = shown_address(location.shown(DEFAULT_PORT, quote(table, safe=":")), options)
         return server, options, shown
 
 
-def _table(place: Place) -> str:
+def _table(location: ServerLocation) -> str:
     """The table that an address names."""
-    if place.username or place.password:
+    if location.username or location.password:
         raise ConfigError(
             "an hbase address has no user and no password, because HBase's Thrift server asks for none: see "
             "docs/hbase.md"
         )
-    if len(place.listed) > 1:
+    if len(location.listed) > 1:
         raise ConfigError(f"name one Thrift server of HBase: hbase://host:{DEFAULT_PORT}/table")
-    table = unquote(place.path) or "ckpt"
+    table = unquote(location.path) or "ckpt"
     if not _TABLE.fullmatch(table):
         raise ConfigError(
             f"{table!r} is no name of an HBase table; use letters, digits, _ - and ., after an optional "

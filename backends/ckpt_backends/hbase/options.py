@@ -28,7 +28,7 @@ class Protocol(enum.StrEnum):
     """A server that was started with `-c`."""
 
 
-class Compression(enum.StrEnum):
+class HBaseCompression(enum.StrEnum):
     """What HBase compresses blocks with; the region servers need the codec."""
 
     NONE = "none"
@@ -50,7 +50,7 @@ class HBaseOptions(TlsOptions):
     """`buffered` or `framed`, as the Thrift server was started."""
     protocol: Protocol = Protocol.BINARY
     """`binary` or `compact`, as the Thrift server was started."""
-    compression: Compression = Compression.NONE
+    compression: HBaseCompression = HBaseCompression.NONE
     """Of a table that is created: `none`, `gz`, `snappy`, `lz4` or `zstd`."""
 
     def __post_init__(self) -> None:

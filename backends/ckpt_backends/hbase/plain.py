@@ -25,7 +25,7 @@ from ckpt.errors import CkptError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.head import Head
-from ckpt_backends.hbase.lanes import Lane, Lanes
+from ckpt_backends.hbase.head_writers import HeadWriter, HeadWriters
 from ckpt_backends.hbase.plain_reading import PlainReader
 from ckpt_backends.hbase.table import DATA_VERSIONS, Table
 from ckpt_backends.hbase.values import Values, has_large
@@ -48,46 +48,46 @@ class _Batch:
 class PlainWriter:
     """Writes the plain rows of one store for one handle."""
 
-    def __init__(self, table: Table, values: Values, lanes: Lanes, reader: PlainReader) -> None:
-        self._table, self._values, self._lanes, self._reader = table, values, lanes, reader
+    def __init__(self, table: Table, values: Values, head_writers: HeadWriters, reader: PlainReader) -> None:
+        self._table, self._values, self._head_writers, self._reader = table, values, head_writers, reader
         self._failed: dict[str, _Batch] = {}
-        """Batches that may be half written; of each namespace the one that has its lane."""
+        """Batches that may be half written; of each namespace the one that has its turn to write."""
 
     # -- fences ----------------------------------------------------------------------------------
 
     def fence(self, namespace: str, number: int, *, exclusive: bool) -> None:
         """Raise the fence; what others are writing now never counts."""
-        lane = self._lanes.of(namespace)
-        head = lane.change(
-            lambda head, _: None if head.fence >= number else head.fenced(number, own=lane.unused(head))
+        writer = self._head_writers.of(namespace)
+        head = writer.change(
+            lambda head, _: None if head.fence >= number else head.fenced(number, own=writer.unused(head))
         )
         if exclusive and head.fence == number and head.piled_up >= _PILED_UP:
-            self._sweep(lane, number)
+            self._sweep(writer, number)
 
-    def _sweep(self, lane: Lane, fence: int) -> None:
+    def _sweep(self, writer: HeadWriter, fence: int) -> None:
         """Copy what counts on top of what is hidden. No other handle writes: the fence is up for this one."""
-        head = lane.change(lambda head, _: head.with_copies() if head.fence == fence else None)
+        head = writer.change(lambda head, _: head.with_copies() if head.fence == fence else None)
         if head.fence != fence:
             return
         copies = head.next - 1
-        for page in self._table.scan(lane.start, rows.after_all(lane.start), self._values.column):
+        for page in self._table.scan(writer.start, rows.after_all(writer.start), self._values.column):
             covered = {row: (stamp, raw) for row, stamp, raw in page if not head.shows(stamp)}
             shown, _ = self._reader.shown(head, covered)
             puts, deletes = {}, []
             for (row, _, stored), value in self._values.whole((row, *cell) for row, cell in shown.items()):
                 if value is not None:
-                    puts[rows.key_of(lane.start, row, stored)] = value
+                    puts[rows.key_of(writer.start, row, stored)] = value
                 elif stored.is_tombstone:
-                    deletes.append(rows.key_of(lane.start, row, stored))
-            self._values.write(lane.start, copies, puts, deletes)
-        lane.change(lambda head, _: head.swept_below(copies))
+                    deletes.append(rows.key_of(writer.start, row, stored))
+            self._values.write(writer.start, copies, puts, deletes)
+        writer.change(lambda head, _: head.swept_below(copies))
 
     def clear(self, namespace: str) -> None:
         """Drop every row: at once for readers, then in fact."""
-        lane, family = self._lanes.of(namespace), self._values.family
-        floor = lane.change(lambda head, _: head.cleared()).floor
-        behind = rows.after_all(lane.start)
-        for page in self._table.scan(lane.start, behind, family, below=floor, keys_only=True):
+        writer, family = self._head_writers.of(namespace), self._values.family
+        floor = writer.change(lambda head, _: head.cleared()).floor
+        stop = rows.after_all(writer.start)
+        for page in self._table.scan(writer.start, stop, family, below=floor, keys_only=True):
             self._table.remove([row for row, _, _ in page], family, floor - 1)
 
     # -- writing ---------------------------------------------------------------------------------
@@ -96,33 +96,33 @@ class PlainWriter:
         self, namespace: str, puts: Mapping[bytes, bytes], deletes: Sequence[bytes], fence: int
     ) -> bool:
         """Write a batch; False if another fence is up, and then no reader ever sees it."""
-        lane = self._lanes.of(namespace)
-        with lane.writing():
+        writer = self._head_writers.of(namespace)
+        with writer.writing():
             failed = self._failed.get(namespace)
             if (
                 failed is not None
                 and failed.puts is puts
                 and (failed.deletes, failed.fence) == (deletes, fence)
             ):
-                return self._finish(namespace, lane, failed)
+                return self._finish(namespace, writer, failed)
             if failed is not None:
                 try:
-                    self._finish(namespace, lane, failed)
+                    self._finish(namespace, writer, failed)
                 except NotNowError:
                     raise
                 except CkptError:
                     # Its own caller has heard that it failed.
                     pass
-            return self._finish(namespace, lane, _Batch(puts, deletes, fence))
+            return self._finish(namespace, writer, _Batch(puts, deletes, fence))
 
-    def _finish(self, namespace: str, lane: Lane, batch: _Batch) -> bool:
+    def _finish(self, namespace: str, writer: HeadWriter, batch: _Batch) -> bool:
         self._failed.pop(namespace, None)
         try:
-            if not batch.stamps and not self._register(lane, batch):
+            if not batch.stamps and not self._register(writer, batch):
                 return False
             while True:
-                self._values.write(lane.start, batch.stamps[-1], batch.puts, batch.deletes)
-                head = self._acknowledge(lane, batch)
+                self._values.write(writer.start, batch.stamps[-1], batch.puts, batch.deletes)
+                head = self._acknowledge(writer, batch)
                 if head is not None:
                     break
         except NotNowError:
@@ -132,30 +132,30 @@ class PlainWriter:
         except CkptError:
             # It can never be written: let it not be tried again with the next batch.
             with contextlib.suppress(CkptError):
-                lane.change(lambda head, _: head.abandoned(batch.stamps))
-            lane.used.difference_update(batch.stamps)
+                writer.change(lambda head, _: head.abandoned(batch.stamps))
+            writer.used.difference_update(batch.stamps)
             raise
-        lane.used.difference_update(batch.stamps)
+        writer.used.difference_update(batch.stamps)
         if batch.stamps[-1] in head.hidden or batch.stamps[-1] < head.floor:
             return False
         # The batch counts, whatever becomes of what it has replaced.
         with contextlib.suppress(NotNowError):
-            self._tidy(lane, batch, head)
+            self._tidy(writer, batch, head)
         return True
 
-    def _register(self, lane: Lane, batch: _Batch) -> bool:
+    def _register(self, writer: HeadWriter, batch: _Batch) -> bool:
         """Take a stamp for the batch; whether its fence is still up."""
         is_large = has_large(batch.puts)
-        with lane.turn() as head:
+        with writer.turn() as head:
             if (
-                lane.early is not None
+                writer.early is not None
                 and head is not None
                 and head.fence == batch.fence
                 and (head.has_parts or not is_large)
             ):
-                batch.stamps, batch.was_early = [lane.early], True
-                lane.used.add(lane.early)
-                lane.early = None
+                batch.stamps, batch.was_early = [writer.early], True
+                writer.used.add(writer.early)
+                writer.early = None
                 return True
             stamp = 0
 
@@ -163,18 +163,18 @@ class PlainWriter:
                 nonlocal stamp
                 if head.fence != batch.fence:
                     return None
-                free = head.finished(lane.unused(head))
-                following, stamp = free.registered(lane.handle, has_parts=is_large)
+                free = head.finished(writer.unused(head))
+                following, stamp = free.registered(writer.handle, has_parts=is_large)
                 return following
 
-            if lane.change(registered).fence != batch.fence:
+            if writer.change(registered).fence != batch.fence:
                 return False
-            lane.used.add(stamp)
+            writer.used.add(stamp)
             batch.stamps.append(stamp)
             batch.was_early = False
             return True
 
-    def _acknowledge(self, lane: Lane, batch: _Batch) -> Head | None:
+    def _acknowledge(self, writer: HeadWriter, batch: _Batch) -> Head | None:
         """The head that has decided about the batch; None if its rows have to be written once more."""
         stamp, early = batch.stamps[-1], 0
 
@@ -184,22 +184,22 @@ class PlainWriter:
             if stamp not in head.running or (batch.was_early and head.next > stamp + 1):
                 return None
             following = head.finished(batch.stamps)
-            if is_alone and lane.early is None and lane.used <= set(batch.stamps):
-                following, early = following.registered(lane.handle)
+            if is_alone and writer.early is None and writer.used <= set(batch.stamps):
+                following, early = following.registered(writer.handle)
             return following
 
-        with lane.turn():
-            head = lane.change(finished)
+        with writer.turn():
+            head = writer.change(finished)
             if stamp not in head.running:
-                lane.early = early or lane.early
+                writer.early = early or writer.early
                 return head
         # Another handle took a higher stamp, maybe before this batch was asked for.
-        return None if self._register(lane, batch) else lane.look()
+        return None if self._register(writer, batch) else writer.look()
 
-    def _tidy(self, lane: Lane, batch: _Batch, head: Head) -> None:
+    def _tidy(self, writer: HeadWriter, batch: _Batch, head: Head) -> None:
         """Remove the rows of deleted keys, and parts that no cell names any more."""
         stamp, family = batch.stamps[-1], self._values.family
         if batch.deletes:
-            self._table.remove([rows.row_of(lane.start, key) for key in batch.deletes], family, stamp)
+            self._table.remove([rows.row_of(writer.start, key) for key in batch.deletes], family, stamp)
         if head.has_parts and batch.puts:
-            self._table.remove([rows.row_of(lane.start, key) for key in batch.puts], family, stamp - 1)
+            self._table.remove([rows.row_of(writer.start, key) for key in batch.puts], family, stamp - 1)

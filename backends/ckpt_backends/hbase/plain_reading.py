@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.head import Head
-from ckpt_backends.hbase.lanes import HEAD, Lane, Lanes
+from ckpt_backends.hbase.head_writers import HEAD, HeadWriter, HeadWriters
 from ckpt_backends.hbase.table import Found, Table
 from ckpt_backends.hbase.values import Values
 
@@ -25,21 +25,21 @@ _LOOKS = 20
 class PlainReader:
     """Reads the plain rows of one store."""
 
-    def __init__(self, table: Table, values: Values, lanes: Lanes) -> None:
-        self._table, self._values, self._lanes = table, values, lanes
+    def __init__(self, table: Table, values: Values, head_writers: HeadWriters) -> None:
+        self._table, self._values, self._head_writers = table, values, head_writers
 
     def read(self, namespace: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist."""
-        lane = self._lanes.of(namespace)
+        writer = self._head_writers.of(namespace)
         found: dict[bytes, bytes] = {}
         for at in range(0, len(keys), _READ_ROWS):
-            asked = {rows.row_of(lane.start, key): key for key in keys[at : at + _READ_ROWS]}
+            asked = {rows.row_of(writer.start, key): key for key in keys[at : at + _READ_ROWS]}
             waiting = list(asked)
             dead: dict[bytes, int] = {}
             for _ in range(_LOOKS):
-                cells, raw = self._table.newest_beside(waiting, self._values.column, lane.meta, HEAD)
+                cells, raw = self._table.newest_beside(waiting, self._values.column, writer.meta, HEAD)
                 head = Head.decode(raw)
-                shown, unclear = self.shown(head, self._take_simple(lane, head, cells, found))
+                shown, unclear = self.shown(head, self._take_simple(writer, head, cells, found))
                 lost = self._take(asked, shown, found)
                 # Nothing but what dead writers have left, and the same when looked at twice: nothing counts.
                 newest = {row: cells[row][0] for row in unclear}
@@ -48,7 +48,7 @@ class PlainReader:
                 if not waiting:
                     break
                 # Unless the head has changed, nothing that counts has come or gone meanwhile.
-                if lane.look().raw == head.raw:
+                if writer.look().raw == head.raw:
                     found.update((asked[row], _NOT_WHOLE) for row in lost)
                     break
             else:
@@ -59,36 +59,36 @@ class PlainReader:
 
     def scan(self, namespace: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Every row with this prefix in the order of keys, page by page."""
-        lane = self._lanes.of(namespace)
-        first, behind = rows.scan_range(lane.start, prefix)
-        for _, key, value in rows.in_key_order(lane.start, self._scan(namespace, lane, first, behind)):
+        writer = self._head_writers.of(namespace)
+        first, stop = rows.scan_range(writer.start, prefix)
+        for _, key, value in rows.in_key_order(writer.start, self._scan(namespace, writer, first, stop)):
             if key.startswith(prefix):
                 yield key, value
 
     def _scan(
-        self, namespace: str, lane: Lane, first: bytes, behind: bytes
+        self, namespace: str, writer: HeadWriter, first: bytes, stop: bytes
     ) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for page in self._table.scan(first, behind, self._values.column):
+        for page in self._table.scan(first, stop, self._values.column):
             cells = {row: (stamp, raw) for row, stamp, raw in page}
-            shown, unclear = self.shown(lane.look(), cells)
+            shown, unclear = self.shown(writer.look(), cells)
             if unclear:
-                asked = {row: rows.key_of(lane.start, row, rows.decode(cells[row][1])) for row in unclear}
+                asked = {row: rows.key_of(writer.start, row, rows.decode(cells[row][1])) for row in unclear}
                 again = self.read(namespace, list(asked.values()))
                 shown.update((row, (0, rows.Stored(key, again.get(key)))) for row, key in asked.items())
             in_order = ((row, *shown[row]) for row in cells if row in shown)
             for (row, _, stored), value in self._values.whole(in_order):
                 if stored.is_tombstone:
                     continue
-                key = rows.key_of(lane.start, row, stored)
+                key = rows.key_of(writer.start, row, stored)
                 if value is None:
                     value = self.read(namespace, [key]).get(key)
                 if value is not None:
                     yield row, key, value
 
     @staticmethod
-    def _take_simple(lane: Lane, head: Head, cells: Found, found: dict[bytes, bytes]) -> Found:
+    def _take_simple(writer: HeadWriter, head: Head, cells: Found, found: dict[bytes, bytes]) -> Found:
         """Put the values of most rows into `found` as fast as can be; the cells that need a closer look."""
-        skipped, others = len(lane.start), {}
+        skipped, others = len(writer.start), {}
         for row, cell in cells.items():
             value = rows.simple_value(row, cell[1], skipped) if head.shows(cell[0]) else None
             if value is None:

@@ -8,7 +8,7 @@ from ckpt.errors import ConfigError
 from ckpt_backends.cells.server import CellServer
 from ckpt_backends.hbase import rows
 from ckpt_backends.hbase.connections import Connections
-from ckpt_backends.hbase.lanes import Lanes
+from ckpt_backends.hbase.head_writers import HeadWriters
 from ckpt_backends.hbase.ledger import RowLedger
 from ckpt_backends.hbase.options import HBaseOptions
 from ckpt_backends.hbase.plain import PlainWriter
@@ -23,7 +23,7 @@ _NOT_WHOLE = b""
 """What is read of a cell whose parts are missing: the checksum of values will tell."""
 
 
-class HBaseServer(CellServer):
+class HBaseCellServer(CellServer):
     """One table of HBase behind its Thrift server, open for requests of any number of threads."""
 
     scans_every_cell = False
@@ -35,10 +35,10 @@ class HBaseServer(CellServer):
         self._names = RowNames(options.prefix)
         self._ledger = RowLedger(self._table)
         self._cells = Values(self._table, CELLS)
-        self._lanes = Lanes(self._table, self._names, options.timeout_s)
+        self._head_writers = HeadWriters(self._table, self._names, options.timeout_s)
         data = Values(self._table, DATA)
-        self._reader = PlainReader(self._table, data, self._lanes)
-        self._writer = PlainWriter(self._table, data, self._lanes, self._reader)
+        self._reader = PlainReader(self._table, data, self._head_writers)
+        self._writer = PlainWriter(self._table, data, self._head_writers, self._reader)
 
     def ensure_store(self) -> None:
         """Make the table if it is not there; with `mode=read` raise instead. May be repeated."""
@@ -142,29 +142,29 @@ class HBaseServer(CellServer):
 
     def scan_cells(self, namespace: str, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
         start = self._names.data(namespace)
-        first, behind = rows.scan_range(start, prefix)
+        first, stop = rows.scan_range(start, prefix)
         found = (
             one
-            for page in self._table.scan(first, behind, self._cells.column, below=bound + 1)
+            for page in self._table.scan(first, stop, self._cells.column, below=bound + 1)
             for one in self._whole(start, {row: (stamp, raw) for row, stamp, raw in page})
         )
         for _, key, stamp, cell in rows.in_key_order(start, found):
             if key.startswith(prefix):
                 yield key, stamp, cell
 
-    def remove_cells(self, namespace: str, through: Mapping[bytes, int]) -> None:
+    def remove_cells(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
         start = self._names.data(namespace)
         by_stamp: dict[int, list[bytes]] = {}
-        for key, stamp in through.items():
+        for key, stamp in up_to.items():
             by_stamp.setdefault(stamp, []).append(rows.row_of(start, key))
         for stamp, doomed in by_stamp.items():
             self._table.remove(doomed, CELLS, stamp)
 
-    def clear_cells(self, namespace: str, through: int) -> None:
+    def clear_cells(self, namespace: str, up_to: int) -> None:
         start = self._names.data(namespace)
-        behind = rows.after_all(start)
-        for page in self._table.scan(start, behind, CELLS, below=through + 1, keys_only=True):
-            self._table.remove([row for row, _, _ in page], CELLS, through)
+        stop = rows.after_all(start)
+        for page in self._table.scan(start, stop, CELLS, below=up_to + 1, keys_only=True):
+            self._table.remove([row for row, _, _ in page], CELLS, up_to)
 
     def _whole(self, start: bytes, found: Found) -> Iterator[tuple[bytes, bytes, int, bytes]]:
         """(row, key, stamp, cell), in the same order."""
@@ -183,7 +183,7 @@ class HBaseServer(CellServer):
         """Nothing is left to do: HBase has synced its write-ahead log before it acknowledged a write."""
 
     def close(self) -> None:
-        self._lanes.close()
+        self._head_writers.close()
         self._connections.close()
 
     def details(self) -> Mapping[str, int | float | str]:

@@ -21,7 +21,7 @@ from typing import Any
 from ckpt.errors import CkptError, ConfigError
 from ckpt_backends.cells.server import NotNowError
 from ckpt_backends.hbase.connections import AlreadyThereError, Connections, NoTableError, thrift
-from ckpt_backends.hbase.options import Compression, Transport
+from ckpt_backends.hbase.options import HBaseCompression, Transport
 
 DATA, CELLS, META = b"data", b"cells", b"meta"
 DATA_VERSIONS = 5
@@ -56,7 +56,7 @@ class Table:
 
     # -- the table itself ------------------------------------------------------------------------
 
-    def ensure(self, compression: Compression) -> None:
+    def ensure(self, compression: HBaseCompression) -> None:
         """Make the table if it is not there, and see that it can hold what it has to; may be repeated."""
         if not self.exists():
             # A create that was not answered may have succeeded, and another handle may create it too.
@@ -132,14 +132,14 @@ class Table:
         if batch:
             self._call("mutateRowsTs", self._table, batch, timestamp, {})
 
-    def remove(self, rows: Sequence[bytes], family: bytes, through: int) -> None:
-        """Of each row, at once: remove what the family holds with timestamps up to `through`, included."""
+    def remove(self, rows: Sequence[bytes], family: bytes, up_to: int) -> None:
+        """Of each row, at once: remove what the family holds with timestamps up to `up_to`, included."""
         for chunk in _chunks(rows):
             batch = [
                 thrift.BatchMutation(row=row, mutations=[thrift.Mutation(isDelete=True, column=family)])
                 for row in chunk
             ]
-            self._call("mutateRowsTs", self._table, batch, through, {})
+            self._call("mutateRowsTs", self._table, batch, up_to, {})
 
     def newest(self, rows: Sequence[bytes], column: bytes, below: int) -> Found:
         """The newest cell of a column with a timestamp below the given one, of each row that has one."""
@@ -174,7 +174,7 @@ class Table:
     def scan(
         self,
         first: bytes,
-        behind: bytes,
+        stop: bytes,
         column: bytes,
         *,
         below: int | None = None,
@@ -190,7 +190,7 @@ class Table:
             while True:
                 try:
                     if scanner is None:
-                        wanted = _scan(first, behind, column, below, keys_only=keys_only)
+                        wanted = _scan(first, stop, column, below, keys_only=keys_only)
                         scanner = self._call("scannerOpenWithScan", self._table, wanted, {})
                     answer = self._call("scannerGetList", scanner, rows)
                 except NotNowError:
@@ -219,10 +219,10 @@ class Table:
                     self._call("scannerClose", scanner)
 
 
-def _scan(first: bytes, behind: bytes, column: bytes, below: int | None, *, keys_only: bool) -> Any:
+def _scan(first: bytes, stop: bytes, column: bytes, below: int | None, *, keys_only: bool) -> Any:
     return thrift.TScan(
         startRow=first,
-        stopRow=behind,
+        stopRow=stop,
         timestamp=below,
         columns=[column],
         caching=_ANSWER_ROWS // 4,
@@ -243,7 +243,7 @@ def _chunks(rows: Sequence[bytes], size: int = _ANSWER_ROWS) -> Iterator[list[by
         yield list(rows[at : at + size])
 
 
-def _families(compression: Compression) -> list[Any]:
+def _families(compression: HBaseCompression) -> list[Any]:
     return [
         thrift.ColumnDescriptor(
             name=family + b":",

@@ -13,13 +13,13 @@ from ckpt.contract.addresses import build_options
 from ckpt.contract.backend import Capabilities
 from ckpt.errors import ConfigError
 from ckpt_backends.cells import CellBackend, CellOptions, CellServer
-from ckpt_backends.cells.access import Place
-from ckpt_backends.cells.patience import Patience
-from ckpt_backends.redis.about import About, ask_about
-from ckpt_backends.redis.layout import Layout
-from ckpt_backends.redis.link import Link, open_link
+from ckpt_backends.cells.access import ServerLocation
+from ckpt_backends.cells.retries import Retries
+from ckpt_backends.redis.info import RedisInfo, ask_info
+from ckpt_backends.redis.layout import RedisLayout
+from ckpt_backends.redis.link import RedisLink, open_link
 from ckpt_backends.redis.options import RedisOptions, read_target
-from ckpt_backends.redis.server import RedisServer
+from ckpt_backends.redis.server import RedisCellServer
 
 
 class RedisBackend(CellBackend):
@@ -36,24 +36,26 @@ class RedisBackend(CellBackend):
     )
 
     @classmethod
-    def _reached(cls, place: Place, given: Mapping[str, Any]) -> tuple[CellServer, CellOptions, str]:
-        secured = {"tls": True} if place.scheme == "rediss" else {}
-        options = build_options(RedisOptions, {**given, **secured}, of=cls.scheme)
-        target = read_target(place, options)
+    def _reached(
+        cls, location: ServerLocation, values: Mapping[str, Any]
+    ) -> tuple[CellServer, CellOptions, str]:
+        secured = {"tls": True} if location.scheme == "rediss" else {}
+        options = build_options(RedisOptions, {**values, **secured}, of=cls.scheme)
+        target = read_target(location, options)
         link = open_link(target, options)
         try:
-            about = Patience.of(options).call(lambda: _checked(link, options))
+            info = Retries.of(options).call(lambda: _checked(link, options))
         except BaseException:
             link.close()
             raise
-        return RedisServer(link, options, about), options, target.shown
+        return RedisCellServer(link, options, info), options, target.shown
 
 
-def _checked(link: Link, options: RedisOptions) -> About:
+def _checked(link: RedisLink, options: RedisOptions) -> RedisInfo:
     """What the server says about itself; raises unless a store can be kept there, or is there to be read."""
-    names = Layout(options.prefix).names
-    about = ask_about(link, names)
-    about.require_safe(link.at)
+    names = RedisLayout(options.prefix).names
+    info = ask_info(link, names)
+    info.require_safe(link.at)
     if options.mode == "read" and not link.ask(names, [b"EXISTS", names])[0]:
         raise ConfigError(f"there is no store with prefix {options.prefix!r} at {link.at}; check the address")
-    return about
+    return info

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ckpt.errors import BackendUnavailableError
 from ckpt_backends.redis.layout import (
-    Layout,
+    RedisLayout,
     after,
     cells_up_to,
     escaped,
@@ -16,7 +16,7 @@ from ckpt_backends.redis.layout import (
     starting_with,
 )
 from ckpt_backends.redis.link import Command
-from ckpt_backends.redis.requests import Requests, add_members, script, set_fields
+from ckpt_backends.redis.requests import RedisRequests, add_members, script, set_fields
 from ckpt_backends.redis.rows import FIRST_PAGE_ROWS, PAGE_BYTES, PAGE_ROWS
 from ckpt_backends.redis.scripts import (
     CLEAR_CELLS,
@@ -36,10 +36,10 @@ _KEYS_AT_ONCE = 1000
 _STAMPS_AT_ONCE = 1000
 
 
-class Ledgers:
+class RedisLedgers:
     """The ledger of every namespace: numbered records, and stamps that are given once."""
 
-    def __init__(self, requests: Requests, layout: Layout) -> None:
+    def __init__(self, requests: RedisRequests, layout: RedisLayout) -> None:
         self._requests, self._layout = requests, layout
         self._stamps: dict[str, tuple[int, int]] = {}
         """The last stamp that was used, and the last that is reserved, by namespace."""
@@ -79,10 +79,10 @@ class Ledgers:
         return stamp
 
 
-class Cells:
+class RedisCells:
     """The cells of every namespace."""
 
-    def __init__(self, requests: Requests, layout: Layout) -> None:
+    def __init__(self, requests: RedisRequests, layout: RedisLayout) -> None:
         self._requests, self._layout = requests, layout
 
     # -- writing ---------------------------------------------------------------------------------
@@ -119,22 +119,22 @@ class Cells:
         cells, order = self._layout.cells(namespace)
         return [*set_fields(cells, named), add_members(order, named)] if named else []
 
-    def remove(self, namespace: str, through: Mapping[bytes, int]) -> None:
+    def remove(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
         """Remove the cells of each key up to and including a stamp."""
         keys = self._layout.cells(namespace)
-        ranges = [cells_up_to(key, stamp)[0] for key, stamp in through.items()]
+        ranges = [cells_up_to(key, stamp)[0] for key, stamp in up_to.items()]
         for at in range(0, len(ranges), _KEYS_AT_ONCE):
             self._requests.write(keys[0], script(REMOVE_CELLS, keys, ranges[at : at + _KEYS_AT_ONCE]))
 
-    def clear(self, namespace: str, through: int) -> None:
+    def clear(self, namespace: str, up_to: int) -> None:
         """Remove every cell up to and including a stamp."""
         ledger, (cells, order) = self._layout.ledger(namespace), self._layout.cells(namespace)
-        (done,) = self._requests.write(ledger, script(CLEAR_CELLS, [ledger, cells, order], [b"%d" % through]))
+        (done,) = self._requests.write(ledger, script(CLEAR_CELLS, [ledger, cells, order], [b"%d" % up_to]))
         start = b"-"
         while not done:
             limit = [b"LIMIT", b"0", b"%d" % _KEYS_AT_ONCE]
             (names,) = self._requests.read(ledger, [b"ZRANGEBYLEX", order, start, b"+", *limit])
-            doomed = [name for name in names if split_cell_name(name)[1] <= through]
+            doomed = [name for name in names if split_cell_name(name)[1] <= up_to]
             if doomed:
                 self._requests.transact(ledger, [b"HDEL", cells, *doomed], [b"ZREM", order, *doomed])
             if not names:

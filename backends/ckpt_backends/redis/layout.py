@@ -33,15 +33,15 @@ STAMP_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class RowPlace:
     """Where the plain rows of a namespace stand: under which fence, and how often they were moved under it.
 
     Rows only ever move to a higher place.
 
     Examples
     --------
-    >>> Place.parse(b"7.0").next(), str(Place(7, 1))
-    (Place(fence=7, move=1), '7.1')
+    >>> RowPlace.parse(b"7.0").next(), str(RowPlace(7, 1))
+    (RowPlace(fence=7, move=1), '7.1')
     """
 
     fence: int = 0
@@ -51,7 +51,7 @@ class Place:
         return f"{self.fence}.{self.move}"
 
     @classmethod
-    def parse(cls, raw: bytes | None) -> Place:
+    def parse(cls, raw: bytes | None) -> RowPlace:
         """What the ledger says; nothing means the first place."""
         if raw is None:
             return cls()
@@ -64,17 +64,17 @@ class Place:
                 "keys of this store: give each its own prefix"
             ) from None
 
-    def next(self) -> Place:
+    def next(self) -> RowPlace:
         """The same fence, but out of reach for requests that are still under way."""
-        return Place(self.fence, self.move + 1)
+        return RowPlace(self.fence, self.move + 1)
 
 
-class Layout:
+class RedisLayout:
     """The names of the Redis keys under one prefix.
 
     Examples
     --------
-    >>> Layout("ckpt").ledger("words"), Layout("ckpt").ledger("a{b}")
+    >>> RedisLayout("ckpt").ledger("words"), RedisLayout("ckpt").ledger("a{b}")
     (b'ckpt:{words}:ledger', b'ckpt:{a%7Bb%7D}:ledger')
     """
 
@@ -87,7 +87,7 @@ class Layout:
         """The hash with the records, the place and the stamps."""
         return self._key(namespace, "ledger")
 
-    def rows(self, namespace: str, place: Place) -> tuple[bytes, bytes, bytes]:
+    def rows(self, namespace: str, place: RowPlace) -> tuple[bytes, bytes, bytes]:
         """Rows, order and expiry at a place."""
         return (
             self._key(namespace, f"rows:{place}"),

@@ -69,7 +69,7 @@ def packed(commands: Iterable[Command]) -> Iterator[bytes]:
     yield b"".join(parts)
 
 
-class Link(ABC):
+class RedisLink(ABC):
     """Asks the server that is responsible for a key; usable from several threads, one connection for each."""
 
     def __init__(self, at: str) -> None:
@@ -134,7 +134,7 @@ class Link(ABC):
             pool.disconnect(inuse_connections=False)
 
 
-class ServerLink(Link):
+class ServerLink(RedisLink):
     """One server, or whichever is the primary according to sentinels."""
 
     def __init__(self, target: RedisTarget, options: RedisOptions) -> None:
@@ -170,7 +170,7 @@ class ServerLink(Link):
                 client.close()
 
 
-class ClusterLink(Link):
+class ClusterLink(RedisLink):
     """A cluster: each namespace lives on the server that its slot belongs to."""
 
     def __init__(self, target: RedisTarget, options: RedisOptions) -> None:
@@ -216,7 +216,7 @@ class ClusterLink(Link):
                         self._drop_idle(node.redis_connection.connection_pool)
 
 
-def open_link(target: RedisTarget, options: RedisOptions) -> Link:
+def open_link(target: RedisTarget, options: RedisOptions) -> RedisLink:
     """The kind of link that the options ask for; nothing is connected yet."""
     return ClusterLink(target, options) if options.cluster else ServerLink(target, options)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from ckpt.errors import ConfigError
-from ckpt_backends.cells.access import LoginOptions, Place, shown_address
+from ckpt_backends.cells.access import LoginOptions, ServerLocation, shown_address
 
 _PORT, _SENTINEL_PORT = 6379, 26379
 
@@ -58,28 +58,28 @@ class RedisTarget:
     """The address without the password: it opens the same store where file or environment have it."""
 
 
-def read_target(place: Place, options: RedisOptions) -> RedisTarget:
+def read_target(location: ServerLocation, options: RedisOptions) -> RedisTarget:
     """What an address names.
 
     Examples
     --------
     >>> from ckpt.contract.addresses import parse_address
-    >>> from ckpt_backends.cells.access import read_place
-    >>> target = read_target(read_place(parse_address("redis://ada:secret@db/2")), RedisOptions())
+    >>> from ckpt_backends.cells.access import read_location
+    >>> target = read_target(read_location(parse_address("redis://ada:secret@db/2")), RedisOptions())
     >>> target.hosts, target.database, target.shown
     ((('db', 6379),), 2, 'redis://ada@db:6379/2')
     >>> "secret" in repr(target)
     False
     """
-    if len(place.listed) > 1 and options.sentinel is None and not options.cluster:
+    if len(location.listed) > 1 and options.sentinel is None and not options.cluster:
         raise ConfigError("several hosts need sentinel=NAME (hosts are sentinels) or cluster=true")
-    if not re.fullmatch(r"\d{0,5}", place.path):
+    if not re.fullmatch(r"\d{0,5}", location.path):
         raise ConfigError("the path of a redis address is the number of a database, such as /0")
-    number = int(place.path or 0)
+    number = int(location.path or 0)
     if number and options.cluster:
         raise ConfigError("a Redis Cluster has only database 0; use prefix= to keep stores apart")
     port = _PORT if options.sentinel is None else _SENTINEL_PORT
-    at = place.shown(port, number)
-    shown = shown_address(at, options, without=("tls",) if place.scheme == "rediss" else ())
-    password = place.password or options.password()
-    return RedisTarget(place.hosts(port), number, place.username, password, at, shown)
+    at = location.shown(port, number)
+    shown = shown_address(at, options, without=("tls",) if location.scheme == "rediss" else ())
+    password = location.password or options.password()
+    return RedisTarget(location.hosts(port), number, location.username, password, at, shown)

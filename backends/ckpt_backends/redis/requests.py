@@ -8,7 +8,7 @@ from typing import Any
 
 from ckpt.errors import ConfigError, shown_key
 from ckpt_backends.cells import NotNowError
-from ckpt_backends.redis.link import Command, Link
+from ckpt_backends.redis.link import Command, RedisLink
 
 _LARGEST_REQUEST_BYTES = 256 << 20
 """Redis gives up a connection whose request is larger than a gigabyte."""
@@ -53,10 +53,12 @@ def in_parts(items: Mapping[bytes, bytes], most_bytes: int) -> Iterator[Mapping[
     yield part
 
 
-class Requests:
+class RedisRequests:
     """Reads and writes through a link; a write returns when as many replicas have it as were asked for."""
 
-    def __init__(self, link: Link, *, wait: int, wait_timeout_s: float, largest_value_bytes: int) -> None:
+    def __init__(
+        self, link: RedisLink, *, wait: int, wait_timeout_s: float, largest_value_bytes: int
+    ) -> None:
         self._link, self._wait, self._largest_value_bytes = link, wait, largest_value_bytes
         self._wait_timeout_s = wait_timeout_s
         self._waiting: list[Command] = (

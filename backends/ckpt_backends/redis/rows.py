@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from ckpt_backends.cells import NotNowError
-from ckpt_backends.redis.layout import Layout, Place, after, starting_with
+from ckpt_backends.redis.layout import RedisLayout, RowPlace, after, starting_with
 from ckpt_backends.redis.link import Command
-from ckpt_backends.redis.requests import Requests, add_members, script, set_fields
+from ckpt_backends.redis.requests import RedisRequests, add_members, script, set_fields
 from ckpt_backends.redis.scripts import MOVE_ROWS, PAGE, WROTE_ROWS
 
 _SWEPT_AT_ONCE = 200
@@ -22,13 +22,13 @@ _MOST_MOVES = 100
 FIRST_PAGE_ROWS, PAGE_ROWS, PAGE_BYTES = 16, 512, 1 << 20
 
 
-class Rows:
+class RedisRows:
     """The plain rows of every namespace of one handle; it remembers where they were last."""
 
-    def __init__(self, requests: Requests, layout: Layout) -> None:
+    def __init__(self, requests: RedisRequests, layout: RedisLayout) -> None:
         self._requests, self._layout = requests, layout
-        self._places: dict[str, Place] = {}
-        self._doubtful: dict[str, Place] = {}
+        self._places: dict[str, RowPlace] = {}
+        self._doubtful: dict[str, RowPlace] = {}
         """The highest places to which this handle has sent something that may still arrive."""
         self._expiring: set[str] = set()
         """Namespaces in which some rows expire, as far as this handle knows."""
@@ -40,7 +40,7 @@ class Rows:
         """Move the rows to a place that handles with a lower fence do not know."""
         place = self._place(namespace)
         while place.fence < number:
-            place = self._move(namespace, place, Place(number, 0))
+            place = self._move(namespace, place, RowPlace(number, 0))
 
     def clear(self, namespace: str) -> None:
         """Remove every row, once: an attempt that arrives late clears nothing."""
@@ -51,23 +51,23 @@ class Rows:
             if place == target:
                 return
 
-    def _place(self, namespace: str) -> Place:
+    def _place(self, namespace: str) -> RowPlace:
         with self._lock:
             known = self._places.get(namespace)
         return self._look(namespace) if known is None else known
 
-    def _look(self, namespace: str) -> Place:
+    def _look(self, namespace: str) -> RowPlace:
         ledger = self._layout.ledger(namespace)
         (raw,) = self._requests.read(ledger, [b"HGET", ledger, b"place"])
         return self._found(namespace, raw)
 
-    def _found(self, namespace: str, raw: bytes | None) -> Place:
-        place = Place.parse(raw)
+    def _found(self, namespace: str, raw: bytes | None) -> RowPlace:
+        place = RowPlace.parse(raw)
         with self._lock:
             self._places[namespace] = place
         return place
 
-    def _move(self, namespace: str, old: Place, new: Place, *, clear: bool = False) -> Place:
+    def _move(self, namespace: str, old: RowPlace, new: RowPlace, *, clear: bool = False) -> RowPlace:
         """Where the rows are after an attempt to move them."""
         ledger = self._layout.ledger(namespace)
         keys = [ledger, *self._layout.rows(namespace, old), *self._layout.rows(namespace, new)]
@@ -75,7 +75,7 @@ class Rows:
         (raw,) = self._requests.write(ledger, script(MOVE_ROWS, keys, arguments))
         return self._found(namespace, raw)
 
-    def _undoubted(self, namespace: str, fence: int) -> Place | None:
+    def _undoubted(self, namespace: str, fence: int) -> RowPlace | None:
         """The place to write to under this fence, out of reach of earlier requests; None if it is not up."""
         place = self._place(namespace)
         if place.fence != fence:

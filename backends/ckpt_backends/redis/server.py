@@ -13,32 +13,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ckpt_backends.cells import CellServer, NotNowError
-from ckpt_backends.redis.about import About, ask_about
-from ckpt_backends.redis.cells import Cells, Ledgers
-from ckpt_backends.redis.layout import Layout
-from ckpt_backends.redis.link import Link
+from ckpt_backends.redis.cells import RedisCells, RedisLedgers
+from ckpt_backends.redis.info import RedisInfo, ask_info
+from ckpt_backends.redis.layout import RedisLayout
+from ckpt_backends.redis.link import RedisLink
 from ckpt_backends.redis.options import RedisOptions
-from ckpt_backends.redis.requests import Requests, script
-from ckpt_backends.redis.rows import Rows
+from ckpt_backends.redis.requests import RedisRequests, script
+from ckpt_backends.redis.rows import RedisRows
 from ckpt_backends.redis.scripts import REGISTER
 
 
-class RedisServer(CellServer):
-    """One Redis, or several with a primary, or a cluster; `about` is what it said when it was opened."""
+class RedisCellServer(CellServer):
+    """One Redis, or several with a primary, or a cluster; `info` is what it said when it was opened."""
 
-    def __init__(self, link: Link, options: RedisOptions, about: About) -> None:
-        self._link, self._about, self._is_cluster = link, about, options.cluster
-        self._layout = Layout(options.prefix)
+    def __init__(self, link: RedisLink, options: RedisOptions, info: RedisInfo) -> None:
+        self._link, self._info, self._is_cluster = link, info, options.cluster
+        self._layout = RedisLayout(options.prefix)
         self._timeout_ms = b"%d" % max(1, int(options.timeout_s * 900))
-        self._requests = Requests(
+        self._requests = RedisRequests(
             link,
             wait=options.wait,
             wait_timeout_s=options.wait_timeout_s,
-            largest_value_bytes=about.largest_value_bytes,
+            largest_value_bytes=info.largest_value_bytes,
         )
-        self._rows = Rows(self._requests, self._layout)
-        self._ledgers = Ledgers(self._requests, self._layout)
-        self._cells = Cells(self._requests, self._layout)
+        self._rows = RedisRows(self._requests, self._layout)
+        self._ledgers = RedisLedgers(self._requests, self._layout)
+        self._cells = RedisCells(self._requests, self._layout)
 
     # -- namespaces ------------------------------------------------------------------------------
 
@@ -109,17 +109,17 @@ class RedisServer(CellServer):
     def scan_cells(self, namespace: str, prefix: bytes, bound: int) -> Iterator[tuple[bytes, int, bytes]]:
         return self._cells.scan(namespace, prefix, bound)
 
-    def remove_cells(self, namespace: str, through: Mapping[bytes, int]) -> None:
-        self._cells.remove(namespace, through)
+    def remove_cells(self, namespace: str, up_to: Mapping[bytes, int]) -> None:
+        self._cells.remove(namespace, up_to)
 
-    def clear_cells(self, namespace: str, through: int) -> None:
-        self._cells.clear(namespace, through)
+    def clear_cells(self, namespace: str, up_to: int) -> None:
+        self._cells.clear(namespace, up_to)
 
     # -- life ------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Wait for the disk of the server where it can be waited for: Redis 7.2 or later, and no cluster."""
-        if self._is_cluster or not self._about.confirms_syncs:
+        if self._is_cluster or not self._info.confirms_syncs:
             return
         # What is waited for is the newest write of this connection, and with it everything before.
         key = self._layout.flushes
@@ -133,4 +133,4 @@ class RedisServer(CellServer):
         self._link.close()
 
     def details(self) -> Mapping[str, int | float | str]:
-        return ask_about(self._link, self._layout.names).details()
+        return ask_info(self._link, self._layout.names).details()

@@ -14,7 +14,7 @@ from ckpt_backends.cells.server import NotNowError
 AnswerT = TypeVar("AnswerT")
 
 
-class Patience:
+class Retries:
     """Repeats what raises NotNowError until `retry_s` is over or the handle is closed."""
 
     def __init__(self, retry_s: float, closed: threading.Event) -> None:
@@ -22,7 +22,7 @@ class Patience:
         self._closed = closed
 
     @classmethod
-    def of(cls, options: CellOptions) -> Patience:
+    def of(cls, options: CellOptions) -> Retries:
         """That of a store that is being opened, and cannot be closed meanwhile."""
         return cls(options.retry_s, threading.Event())
 

@@ -11,10 +11,10 @@ from typing import TypeVar
 from ckpt.contract.versions import Commit
 from ckpt.errors import CorruptRecordError, FencedError
 from ckpt_backends.cells.codec import CellCodec
-from ckpt_backends.cells.ledger import Ledger, Record, State, encode_record
-from ckpt_backends.cells.patience import Patience
+from ckpt_backends.cells.ledger import Ledger, LedgerRecord, LedgerState, encode_record
+from ckpt_backends.cells.retries import Retries
 from ckpt_backends.cells.server import CellServer
-from ckpt_backends.cells.sight import Sight
+from ckpt_backends.cells.stamp_set import StampSet
 
 RowT = TypeVar("RowT")
 
@@ -22,17 +22,17 @@ RowT = TypeVar("RowT")
 class Pin:
     """Held by a scan while it runs, so that this handle removes nothing that the scan still has to read."""
 
-    __slots__ = ("__weakref__", "commit", "number", "sight", "stamp")
+    __slots__ = ("__weakref__", "commit", "number", "stamp", "stamps")
 
-    def __init__(self, commit: Commit, stamp: int, sight: Sight, number: int) -> None:
-        self.commit, self.stamp, self.sight, self.number = commit, stamp, sight, number
+    def __init__(self, commit: Commit, stamp: int, stamps: StampSet, number: int) -> None:
+        self.commit, self.stamp, self.stamps, self.number = commit, stamp, stamps, number
 
 
-class Space:
+class CellNamespace:
     """The ledger, the codec and the claim of one namespace; no lock is held while the server is asked."""
 
     def __init__(
-        self, server: CellServer, namespace: str, address: str, handle: str, patience: Patience
+        self, server: CellServer, namespace: str, address: str, handle: str, retries: Retries
     ) -> None:
         self.namespace, self.address = namespace, address
         self.codec = CellCodec(namespace, address)
@@ -44,14 +44,14 @@ class Space:
         self.pins: weakref.WeakSet[Pin] = weakref.WeakSet()
         self.is_loaded = False
         self._is_registered = False
-        self._server, self._patience = server, patience
+        self._server, self._retries = server, retries
 
     # -- the ledger ------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Take in what others have added to the ledger."""
         after = self.ledger.number
-        self.ledger.fold(self._patience.call(lambda: self._server.load(self.namespace, after)))
+        self.ledger.fold(self._retries.call(lambda: self._server.load(self.namespace, after)))
         self.is_loaded = True
 
     def refresh_to(self, number: int) -> None:
@@ -67,10 +67,10 @@ class Space:
     def register(self) -> None:
         """Note the namespace on the server before this handle's first write to it."""
         if not self._is_registered:
-            self._patience.call(lambda: self._server.register(self.namespace))
+            self._retries.call(lambda: self._server.register(self.namespace))
             self._is_registered = True
 
-    def append(self, follow: Callable[[int], State | None], *, fences: bool) -> int | None:
+    def append(self, follow: Callable[[int], LedgerState | None], *, fences: bool) -> int | None:
         """Add the state that `follow(number)` makes of the newest view; None if it makes none.
 
         What `follow` raises is raised. If another handle adds a record first, it looks again. With `fences`,
@@ -85,7 +85,7 @@ class Space:
                 state = follow(number)
             if state is None:
                 return None
-            record = Record(uuid.uuid4().hex, state=state)
+            record = LedgerRecord(uuid.uuid4().hex, state=state)
             raw = encode_record(record)
             if self._add(number, raw, fences=fences):
                 self.ledger.fold([(number, raw)])
@@ -95,17 +95,17 @@ class Space:
                 break
         if fences:
             self.put_fence_up()
-        self._patience.call(lambda: self._server.forget(self.namespace, number))
+        self._retries.call(lambda: self._server.forget(self.namespace, number))
         return number
 
     def put_fence_up(self) -> None:
         """Make sure that the newest fence of the ledger is up; idempotent."""
         state = self.ledger.state
         exclusive = state.owner is not None
-        self._patience.call(lambda: self._server.fence(self.namespace, state.fence, exclusive=exclusive))
+        self._retries.call(lambda: self._server.fence(self.namespace, state.fence, exclusive=exclusive))
 
     def _add(self, number: int, raw: bytes, *, fences: bool) -> bool:
-        return self._patience.call(lambda: self._server.append(self.namespace, number, raw, fences=fences))
+        return self._retries.call(lambda: self._server.append(self.namespace, number, raw, fences=fences))
 
     # -- owners ----------------------------------------------------------------------------------
 
@@ -132,15 +132,15 @@ class Space:
         """The plain rows as the server scans them."""
         return self._begun(lambda: self._server.scan_plain(self.namespace, prefix))
 
-    def visible_cells(self, sight: Sight, bounds: Mapping[bytes, int]) -> dict[bytes, bytes | None]:
-        """The newest cell that `sight` shows of each key; None for a tombstone."""
+    def visible_cells(self, stamps: StampSet, bounds: Mapping[bytes, int]) -> dict[bytes, bytes | None]:
+        """The newest cell that `stamps` shows of each key; None for a tombstone."""
         found: dict[bytes, bytes | None] = {}
         while bounds:
             hidden = {}
             for key, (stamp, raw) in self.newest_cells(bounds).items():
-                if stamp in sight:
+                if stamp in stamps:
                     found[key] = self.codec.decode(key, raw).value
-                elif (lower := sight.at_or_below(stamp - 1)) is not None:
+                elif (lower := stamps.at_or_below(stamp - 1)) is not None:
                     hidden[key] = lower
             bounds = hidden
         return found
@@ -151,7 +151,7 @@ class Space:
 
     def newest_cells(self, bounds: Mapping[bytes, int]) -> dict[bytes, tuple[int, bytes]]:
         """The newest cell of each key at or below its bound, whether a commit shows it or not."""
-        return self._patience.call(lambda: self._server.newest_cells(self.namespace, bounds))
+        return self._retries.call(lambda: self._server.newest_cells(self.namespace, bounds))
 
     def _begun(self, scan: Callable[[], Iterator[RowT]]) -> Iterator[RowT]:
         """A scan whose first row is asked for with patience; what fails later has to be begun again."""
@@ -160,7 +160,7 @@ class Space:
             rows = scan()
             return rows, next(rows, None)
 
-        rows, head = self._patience.call(first)
+        rows, head = self._retries.call(first)
         if head is not None:
             yield head
             yield from rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt.errors import BackendUnavailableError, ConfigError, UnsupportedError
-from ckpt_backends.redis.link import Link
+from ckpt_backends.redis.link import RedisLink
 
 _DEFAULT_BULK_BYTES = 512 << 20
 _OLDEST = (5, 0)
@@ -17,7 +17,7 @@ _WANTED = (b"appendfsync", b"proto-max-bulk-len")
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class RedisInfo:
     """One server at one moment. What its user may not ask is None or the default."""
 
     version: str
@@ -64,12 +64,12 @@ class About:
             )
 
 
-def ask_about(link: Link, key: bytes) -> About:
+def ask_info(link: RedisLink, key: bytes) -> RedisInfo:
     """What the server that holds this key says."""
     (info,) = link.ask(key, [b"INFO"])
     told = _fields(info)
     settings = _settings(link, key)
-    return About(
+    return RedisInfo(
         version=told.get("redis_version", "0"),
         role=told.get("role", "unknown"),
         replicas=int(told.get("connected_slaves", 0)),
@@ -82,7 +82,7 @@ def ask_about(link: Link, key: bytes) -> About:
     )
 
 
-def _settings(link: Link, key: bytes) -> dict[str, str]:
+def _settings(link: RedisLink, key: bytes) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in _WANTED:
         try:

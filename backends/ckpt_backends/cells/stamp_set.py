@@ -6,15 +6,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 
-class Sight:
+class StampSet:
     """An immutable set of stamps, kept as ranges; a commit on top of another sees one stamp more.
 
     Examples
     --------
-    >>> sight = Sight().plus(4).plus(5).plus(9)
-    >>> sight.ranges
+    >>> stamps = StampSet().plus(4).plus(5).plus(9)
+    >>> stamps.ranges
     ((4, 5), (9, 9))
-    >>> 5 in sight, 6 in sight, sight.at_or_below(8), sight.at_or_below(3)
+    >>> 5 in stamps, 6 in stamps, stamps.at_or_below(8), stamps.at_or_below(3)
     (True, False, 5, None)
     """
 
@@ -25,11 +25,11 @@ class Sight:
         """Ascending, disjoint, both ends included."""
         self._starts = [low for low, _ in self.ranges]
 
-    def plus(self, stamp: int) -> Sight:
+    def plus(self, stamp: int) -> StampSet:
         """This set and one stamp that is higher than all of it."""
         if self.ranges and self.ranges[-1][1] + 1 == stamp:
-            return Sight((*self.ranges[:-1], (self.ranges[-1][0], stamp)))
-        return Sight((*self.ranges, (stamp, stamp)))
+            return StampSet((*self.ranges[:-1], (self.ranges[-1][0], stamp)))
+        return StampSet((*self.ranges, (stamp, stamp)))
 
     def __contains__(self, stamp: int) -> bool:
         at = bisect_right(self._starts, stamp)

@@ -18,7 +18,7 @@ from ckpt_backends.hbase.table import META, Table
 HEAD = META + b":plain"
 
 
-class Lane:
+class HeadWriter:
     """What one handle knows about one namespace; all of it is guarded by its turn."""
 
     def __init__(self, table: Table, meta: bytes, start: bytes, timeout_s: float) -> None:
@@ -100,28 +100,28 @@ class Lane:
         return {stamp for stamp, by in head.running.items() if by == self.handle and stamp not in self.used}
 
 
-class Lanes:
-    """The lanes of one handle, by namespace."""
+class HeadWriters:
+    """The head writers of one handle, by namespace."""
 
     def __init__(self, table: Table, names: RowNames, timeout_s: float) -> None:
         self._table, self._names, self._timeout_s = table, names, timeout_s
-        self._lanes: dict[str, Lane] = {}
+        self._head_writers: dict[str, HeadWriter] = {}
         self._lock = threading.Lock()
 
-    def of(self, namespace: str) -> Lane:
-        """The lane of a namespace."""
+    def of(self, namespace: str) -> HeadWriter:
+        """The head writer of a namespace."""
         with self._lock:
-            lane = self._lanes.get(namespace)
-            if lane is None:
+            writer = self._head_writers.get(namespace)
+            if writer is None:
                 meta, start = self._names.meta(namespace), self._names.data(namespace)
-                lane = self._lanes[namespace] = Lane(self._table, meta, start, self._timeout_s)
-            return lane
+                writer = self._head_writers[namespace] = HeadWriter(self._table, meta, start, self._timeout_s)
+            return writer
 
     def close(self) -> None:
         """Take back the stamps that were registered for nothing, as far as the server lets it."""
         with self._lock:
-            lanes = list(self._lanes.values())
+            head_writers = list(self._head_writers.values())
         with contextlib.suppress(CkptError):
-            for lane in lanes:
-                if lane.early is not None:
-                    lane.take_back()
+            for writer in head_writers:
+                if writer.early is not None:
+                    writer.take_back()
