@@ -103,7 +103,7 @@ def parse_address(address: str) -> Address:
     return Address(match[1].lower(), location, options)
 
 
-def build_options(kind: type[OptionsT], given: Mapping[str, Any], *, of: str) -> OptionsT:
+def build_options(kind: type[OptionsT], options: Mapping[str, Any], *, of: str) -> OptionsT:
     """An instance of the options dataclass `kind` from names and values, or a ConfigError.
 
     Examples
@@ -120,7 +120,7 @@ def build_options(kind: type[OptionsT], given: Mapping[str, Any], *, of: str) ->
     """
     known = _hints(typing.cast("Any", kind))
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in known:
             raise ConfigError(f"{of} has no option {name!r}; {suggestion(name, known)}")
         values[name] = _coerce(known[name], value, f"{of} option {name}")

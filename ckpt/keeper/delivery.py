@@ -63,9 +63,11 @@ class Deliveries:
                 del self._tickets[ticket]
                 self._delivered.notify_all()
 
-    def _call(self, what: str, function: Callable[[ArgumentT], object], given: ArgumentT, key: bytes) -> None:
+    def _call(
+        self, what: str, function: Callable[[ArgumentT], object], argument: ArgumentT, key: bytes
+    ) -> None:
         try:
-            function(given)
+            function(argument)
         except BaseException as error:
             self.callback_errors += 1
             log.exception("%s raised for key %s", what, shown_key(key))

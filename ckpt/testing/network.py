@@ -17,7 +17,7 @@ from ckpt.contract.registry import open_backend
 from ckpt.errors import BackendUnavailableError, FencedError
 from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt.testing.load import Load
-from ckpt.testing.outcomes import PATIENT_S, GivenT, ResultT, begin, outcome, until_it_works
+from ckpt.testing.outcomes import PATIENT_S, ArgsT, ResultT, begin, outcome, until_it_works
 from ckpt.testing.proxy import TcpProxy
 
 Trouble = Callable[["NetworkConformance"], None]
@@ -110,18 +110,17 @@ class NetworkConformance:
         return self._handles.enter_context(until_it_works(self._open_once, **options))
 
     def _open_once(self, **options: Any) -> Backend:
-        given = {"timeout_s": self.timeout_s, "retry_s": self.retry_s, **options}
-        return open_backend(self.proxied, **given)
+        return open_backend(self.proxied, **{"timeout_s": self.timeout_s, "retry_s": self.retry_s, **options})
 
     def around(self) -> Backend:
         """One more handle that nothing disturbs, closed at the end of the test."""
         return self._handles.enter_context(open_backend(self._address))
 
     def when_restored(
-        self, call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
+        self, call: Callable[ArgsT, ResultT], *args: ArgsT.args, **kwargs: ArgsT.kwargs
     ) -> ResultT:
         """What a call answers when the network is whole again; to reconnect may take a moment."""
-        return until_it_works(call, *given, **named) if self.reconnects_later else call(*given, **named)
+        return until_it_works(call, *args, **kwargs) if self.reconnects_later else call(*args, **kwargs)
 
     # -- every call ----------------------------------------------------------------------------------
 

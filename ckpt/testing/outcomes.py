@@ -10,14 +10,14 @@ from typing import Any, ParamSpec, TypeVar
 
 from ckpt.errors import BackendUnavailableError
 
-GivenT = ParamSpec("GivenT")
+ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
 
 PATIENT_S = 240.0
 """Far longer than a call may take, or a server to come back; a longer wait would never end."""
 
 
-def begin(call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs) -> Future[ResultT]:
+def begin(call: Callable[ArgsT, ResultT], *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> Future[ResultT]:
     """Make the call on a thread of its own, at once; a process that ends does not wait for it.
 
     Examples
@@ -29,7 +29,7 @@ def begin(call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.
 
     def run() -> None:
         try:
-            made.set_result(call(*given, **named))
+            made.set_result(call(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - the future carries it to the thread that waits
             made.set_exception(error)
 
@@ -52,12 +52,12 @@ def outcome(made: Future[Any]) -> Any:
     return made.result() if error is None else error
 
 
-def until_it_works(call: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs) -> ResultT:
+def until_it_works(call: Callable[ArgsT, ResultT], *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> ResultT:
     """The answer of a store that has to find its way back, asked until it is available again."""
     deadline_s = time.monotonic() + PATIENT_S
     while True:
         try:
-            return begin(call, *given, **named).result(timeout=PATIENT_S)
+            return begin(call, *args, **kwargs).result(timeout=PATIENT_S)
         except BackendUnavailableError:
             if time.monotonic() > deadline_s:
                 raise

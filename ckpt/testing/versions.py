@@ -78,16 +78,16 @@ class VersionConformance(BackendHarness):
         assert state(backend) == {b"a": b"1"}
 
     def test_commit_ids(self, backend: Backend) -> None:
-        given = backend.commit("store", 1, {b"a": b"1"}, commit_id="attempt/1:7~x")
-        assert given == "attempt/1:7~x"
+        chosen = backend.commit("store", 1, {b"a": b"1"}, commit_id="attempt/1:7~x")
+        assert chosen == "attempt/1:7~x"
         made = backend.commit("store", 2, {b"a": b"2"})
         longest = backend.commit("store", 3, {b"a": b"3"}, commit_id="i" * 128)
-        assert ids(backend) == [given, made, longest]
+        assert ids(backend) == [chosen, made, longest]
         with pytest.raises(ConfigError):
-            backend.commit("store", 4, {b"a": b"4"}, commit_id=given)
-        assert ids(backend) == [given, made, longest]
-        assert backend.commit("other", 1, {b"a": b"1"}, commit_id=given) == given
-        assert state(backend, commit_id=given) == {b"a": b"1"}
+            backend.commit("store", 4, {b"a": b"4"}, commit_id=chosen)
+        assert ids(backend) == [chosen, made, longest]
+        assert backend.commit("other", 1, {b"a": b"1"}, commit_id=chosen) == chosen
+        assert state(backend, commit_id=chosen) == {b"a": b"1"}
         assert state(backend) == {b"a": b"3"}
 
     def test_versions_describes_the_commits(self, backend: Backend) -> None:
