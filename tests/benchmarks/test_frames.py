@@ -16,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from ckpt.sidecar.frames import Fields
 from ckpt.sidecar.requests import CommitRequest
 from ckpt.types import Block, cut
-from ckpt_backends.engine.frame import Frame, Kind, build_body, lengths_of_ends, seal
+from ckpt_backends.engine.frame import Frame, FrameKind, build_body, lengths_of_ends, seal
 from ckpt_backends.engine.native import native
 from tests.benchmarks.work import one_batch
 
@@ -32,7 +32,7 @@ class Form(NamedTuple):
 
 
 def log_frame(rows: Rows) -> bytes:
-    body = build_body(Kind.DATA, NAMESPACE, list(rows), list(rows.values()))
+    body = build_body(FrameKind.DATA, NAMESPACE, list(rows), list(rows.values()))
     return b"".join(seal(body, sequence=2, durable=1, epoch=3, seed=SEED, layer=0))
 
 

@@ -13,7 +13,7 @@ from ckpt.contract.backend import CommitsInBlocks
 from ckpt.errors import BackendUnavailableError, ConfigError
 from ckpt.types import Block
 from ckpt_backends.engine.columns import Columns
-from ckpt_backends.engine.frame import MAX_RECORDS, Kind, build_body
+from ckpt_backends.engine.frame import MAX_RECORDS, FrameKind, build_body
 
 KEYS = st.binary(max_size=3)
 PUTS = st.dictionaries(KEYS, st.binary(max_size=40), max_size=8)
@@ -37,7 +37,7 @@ def test_a_frame_has_the_same_bytes_either_way(puts: dict[bytes, bytes], deletes
     columns = Columns.of(block_of(puts), gone, seed=7)
     assert columns is not None
     made = columns.body(3, b"meta", seed=7)
-    expected = build_body(Kind.COMMIT, 3, list(puts), list(puts.values()), gone, meta=b"meta")
+    expected = build_body(FrameKind.COMMIT, 3, list(puts), list(puts.values()), gone, meta=b"meta")
     assert (made.middle, b"".join(made.values)) == (expected.middle, b"".join(expected.values))
     assert (made.count, made.deletes, made.frame_bytes) == (
         expected.count,

@@ -14,7 +14,7 @@ from ckpt_backends.engine.frame import (
     MAX_RECORDS,
     BadFrameError,
     Frame,
-    Kind,
+    FrameKind,
     build_body,
     seal,
     split_batch,
@@ -33,7 +33,7 @@ def frame_bytes(
     puts: dict[bytes, bytes],
     deletes: list[bytes] = [],  # noqa: B006 - never changed
     *,
-    kind: Kind = Kind.DATA,
+    kind: FrameKind = FrameKind.DATA,
     meta: bytes = b"",
     expires_ms: int = 0,
     sequence: int = 1,
@@ -53,7 +53,7 @@ def frame_bytes(
 @given(
     puts=st.dictionaries(keys, values, max_size=8),
     deletes=st.lists(keys, unique=True, max_size=4),
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(FrameKind),
     meta=st.binary(max_size=20),
     expires_ms=u64,
     sequence=st.integers(1, 2**64 - 1),
@@ -64,7 +64,7 @@ def frame_bytes(
 def test_a_frame_is_read_as_it_was_written(
     puts: dict[bytes, bytes],
     deletes: list[bytes],
-    kind: Kind,
+    kind: FrameKind,
     meta: bytes,
     expires_ms: int,
     sequence: int,
@@ -158,8 +158,8 @@ def test_who_knows_the_epoch_finds_the_same_frame(
 
 def test_one_record_is_written_as_any_other_batch() -> None:
     """The short way for a single put gives the same bytes as the general one."""
-    single = build_body(Kind.DATA, 1, [b"key"], [b"value"])
-    general = build_body(Kind.DATA, 1, [b"key"], [b"value"], [b"other"])
+    single = build_body(FrameKind.DATA, 1, [b"key"], [b"value"])
+    general = build_body(FrameKind.DATA, 1, [b"key"], [b"value"], [b"other"])
     assert single.middle[4:12] == general.middle[8:16]
     assert single.middle.endswith(b"key")
 

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from ckpt.errors import CkptError
 from ckpt.types import Changes
 from ckpt_backends.engine import engine, hashing, opening, reading
-from ckpt_backends.engine.frame import MAX_RECORDS, Frame, Kind, build_body, seal
+from ckpt_backends.engine.frame import MAX_RECORDS, Frame, FrameKind, build_body, seal
 from ckpt_backends.engine.native import native
 from ckpt_backends.engine.runs import Run, encode_run, pack_location, unpack_location
 from ckpt_backends.log import LogBackend, LogOptions
@@ -76,7 +76,7 @@ def test_puts_are_the_same_frame(
     items: dict[bytes, bytes], namespace: int, sequence: int, durable: int, epoch: int, seed: int
 ) -> None:
     assert native is not None
-    body = build_body(Kind.DATA, namespace, list(items), list(items.values()))
+    body = build_body(FrameKind.DATA, namespace, list(items), list(items.values()))
     frame = seal(body, sequence=sequence, durable=durable, epoch=epoch, seed=seed, layer=0)
     sealed = native.sealed_puts(items, namespace, sequence, durable, epoch, seed)
     assert sealed == (b"".join(frame), list(items))

@@ -12,7 +12,7 @@ from ckpt.contract.backend import Backend
 from ckpt.errors import CkptError
 from ckpt.testing import observe
 from ckpt.testing.survival import Observation
-from ckpt_backends.engine.frame import HEADER_BYTES, BadFrameError, Frame, Kind
+from ckpt_backends.engine.frame import HEADER_BYTES, BadFrameError, Frame, FrameKind
 from ckpt_backends.engine.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from ckpt_backends.engine.segment import SegmentHeader, segment_seed
 from ckpt_backends.log import LogBackend, LogOptions
@@ -164,7 +164,7 @@ def _only_hit_records_differ(seen: Observation, found: Observation, hit: set[byt
 
 def test_repair_keeps_a_copy_of_what_it_took_out_of_service(closed_log, flip) -> None:
     name = files(".seg", closed_log)[0]
-    frame = next(f for f in frames(closed_log.files[name]) if f.kind is Kind.DATA)
+    frame = next(f for f in frames(closed_log.files[name]) if f.kind is FrameKind.DATA)
     with flip(name, frame.offset + HEADER_BYTES, 0xFF, WRITE) as backend:
         report = backend.repair()
     assert report.quarantine is not None
@@ -176,7 +176,7 @@ def test_a_log_closed_after_a_flip_is_still_right_or_raises(closed_log, flip) ->
     """Garbage collection does not launder a changed key into a new frame with a good checksum."""
     for name in files(".seg", closed_log):
         for frame in frames(closed_log.files[name]):
-            if frame.kind is not Kind.CONTROL and frame.keys_bytes:
+            if frame.kind is not FrameKind.CONTROL and frame.keys_bytes:
                 place = frame.values_at - 1
                 with flip(name, place, 0x01, WRITE) as backend:
                     answer(lambda backend=backend: backend.put_many("more", {b"k": b"v" * 14_000}))

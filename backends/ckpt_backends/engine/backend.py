@@ -23,7 +23,7 @@ from ckpt.types import Block, Changes, CommitId, Epoch, check_namespace
 from ckpt_backends.engine.catalog import NamespaceState, commit_meta
 from ckpt_backends.engine.columns import Columns
 from ckpt_backends.engine.engine import Engine
-from ckpt_backends.engine.frame import Body, Kind, build_body, split_batch
+from ckpt_backends.engine.frame import Body, FrameKind, build_body, split_batch
 from ckpt_backends.engine.maintenance import Maintenance
 from ckpt_backends.engine.reading import EngineReader
 from ckpt_backends.engine.scrub import repair_log, verify_log
@@ -79,7 +79,7 @@ class EngineBackend(EngineReader):
                     parts = split_batch(list(puts), list(puts.values()), deletes)
                     for keys, values, gone in parts if puts or deletes else ():
                         bodies.append(
-                            build_body(Kind.DATA, state.id, keys, values, gone, expires_ms=expires_ms)
+                            build_body(FrameKind.DATA, state.id, keys, values, gone, expires_ms=expires_ms)
                         )
                 if not bodies:
                     return
@@ -309,6 +309,6 @@ def _frames_of(puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> Frames:
     def frames(namespace: int, meta: bytes) -> Iterator[Body]:
         for number, (keys, values, removed) in enumerate(parts, 1):
             said = meta if number == len(parts) else b""
-            yield build_body(Kind.COMMIT, namespace, keys, values, removed, meta=said)
+            yield build_body(FrameKind.COMMIT, namespace, keys, values, removed, meta=said)
 
     return frames

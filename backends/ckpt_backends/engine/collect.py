@@ -20,7 +20,7 @@ import numpy as np
 
 from ckpt_backends.engine.blocks import by_frame, part_deletes, rows_at
 from ckpt_backends.engine.engine import Engine
-from ckpt_backends.engine.frame import Body, Frame, Kind, build_body
+from ckpt_backends.engine.frame import Body, Frame, FrameKind, build_body
 from ckpt_backends.engine.manifest import Position, SegmentSummary
 from ckpt_backends.engine.merge import first_of_each_key, visible_entries
 from ckpt_backends.engine.runs import RECORD_MASK, SEGMENT_SHIFT, U64
@@ -109,7 +109,7 @@ class Collector:
     def _empty(self, number: int, *, drop_deletes: bool) -> None:
         """Append again what is needed of a segment."""
         for frame, locations in self._by_frame(self._of_segment(number)):
-            if frame.kind is Kind.DATA:
+            if frame.kind is FrameKind.DATA:
                 self._move_plain(frame, locations, drop_deletes=drop_deletes)
             else:
                 self._move_layered(frame, locations)
@@ -138,7 +138,7 @@ class Collector:
                 deletes = [key for key in deletes if key not in newer]
             self._append(
                 build_body(
-                    Kind.DATA,
+                    FrameKind.DATA,
                     frame.namespace,
                     list(rows),
                     list(rows.values()),
@@ -163,7 +163,9 @@ class Collector:
             # The floor may be higher by now: then this one may be hidden by a record of a layer in between.
             target = max(frame.layer, self._floors.get(frame.namespace, 0)) if layer is None else layer
             self._append(
-                build_body(Kind.MOVED, frame.namespace, list(rows), list(rows.values()), gone, layer=target)
+                build_body(
+                    FrameKind.MOVED, frame.namespace, list(rows), list(rows.values()), gone, layer=target
+                )
             )
 
     def _append(self, body: Body) -> None:

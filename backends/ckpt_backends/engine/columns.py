@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from ckpt.types import Block, lengths_of
-from ckpt_backends.engine.frame import MAX_FRAME_BYTES, MAX_RECORDS, Body, Kind
+from ckpt_backends.engine.frame import MAX_FRAME_BYTES, MAX_RECORDS, Body, FrameKind
 from ckpt_backends.engine.hashing import U64, hash_pieces
 
 
@@ -65,7 +65,7 @@ class Columns:
         Where writers share a store, one that finds another's store in place of its own gets another index.
         """
         return Body(
-            Kind.COMMIT,
+            FrameKind.COMMIT,
             namespace,
             self.count,
             self.deletes,

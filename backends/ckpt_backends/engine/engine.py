@@ -21,7 +21,7 @@ import msgspec
 
 from ckpt.contract.versions import Commit
 from ckpt.errors import BackendUnavailableError
-from ckpt_backends.engine.frame import Body, Kind, build_body, seal
+from ckpt_backends.engine.frame import Body, FrameKind, build_body, seal
 from ckpt_backends.engine.manifest import Manifest, Position, SegmentSummary, encode_manifest
 from ckpt_backends.engine.native import native
 from ckpt_backends.engine.opening import OpenLog
@@ -165,9 +165,9 @@ class Engine(OpenLog):
                 summary = self.summaries[number] = SegmentSummary(0, 0)
                 self.live = LiveSegments(self.summaries)
             summary.records += body.count
-            if body.kind is Kind.DATA:
+            if body.kind is FrameKind.DATA:
                 self.index.add_plain(body.namespace, body.keys, location)
-            elif body.kind is not Kind.CONTROL:
+            elif body.kind is not FrameKind.CONTROL:
                 layer = body.layer or (commit.sequence if commit else 0)
                 hashes: U64 | Callable[[], U64] | None = body.hashes
                 if hashes is None:
@@ -179,7 +179,7 @@ class Engine(OpenLog):
 
     def control(self, what: dict[str, Any]) -> Body:
         """A control frame that says what changed in the catalog."""
-        return build_body(Kind.CONTROL, 0, (), (), meta=msgspec.msgpack.encode(what))
+        return build_body(FrameKind.CONTROL, 0, (), (), meta=msgspec.msgpack.encode(what))
 
     @property
     def has_failed(self) -> bool:

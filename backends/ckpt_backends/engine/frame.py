@@ -67,7 +67,7 @@ _PADDING = bytes(ALIGN)
 _LOW32 = np.uint64(0xFFFFFFFF)
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What the records of a frame are."""
 
     DATA = 1
@@ -76,7 +76,7 @@ class Kind(IntEnum):
     CONTROL = 4
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in FrameKind}
 
 
 class BadFrameError(Exception):
@@ -88,7 +88,7 @@ class Body(msgspec.Struct, frozen=True, eq=False):
 
     # A struct, which a frozen dataclass of so many fields takes ten times as long to make.
 
-    kind: Kind
+    kind: FrameKind
     namespace: int
     count: int
     deletes: int
@@ -119,7 +119,7 @@ class Body(msgspec.Struct, frozen=True, eq=False):
 
 
 def build_body(
-    kind: Kind,
+    kind: FrameKind,
     namespace: int,
     keys: Sequence[bytes],
     values: Sequence[bytes | memoryview],
@@ -168,7 +168,7 @@ def build_body(
 
 
 def _single(
-    kind: Kind,
+    kind: FrameKind,
     namespace: int,
     key: bytes,
     value: bytes | memoryview,

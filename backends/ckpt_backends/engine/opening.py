@@ -18,7 +18,7 @@ import msgspec
 
 from ckpt.errors import CorruptRecordError
 from ckpt_backends.engine.catalog import Catalog, NamespaceState, commit_from_meta
-from ckpt_backends.engine.frame import Frame, Kind
+from ckpt_backends.engine.frame import Frame, FrameKind
 from ckpt_backends.engine.index import Index
 from ckpt_backends.engine.manifest import Damage, Manifest, Position, SegmentSummary, decode_manifest
 from ckpt_backends.engine.recent import hashes_of
@@ -228,19 +228,23 @@ class OpenLog:
             summary.records += frame.count
             summary.end = frame.end
             match frame.kind:
-                case Kind.DATA:
+                case FrameKind.DATA:
                     self.index.add_plain(frame.namespace, frame.keys(), location)
-                case Kind.COMMIT | Kind.MOVED:
+                case FrameKind.COMMIT | FrameKind.MOVED:
                     # Now, while the frame is known to be what was written.
                     hashes = hashes_of(frame.key_ends_column(), frame.key_blob(), self.index.seed)
                     self.index.add_layer(
                         frame.namespace, frame.layer, location, frame.sequence, frame.count, hashes
                     )
-                case Kind.CONTROL:
+                case FrameKind.CONTROL:
                     self.catalog.apply(frame.sequence, msgspec.msgpack.decode(frame.meta))
         self.index.spill(_REPLAYED_RECORDS)
         last = batch[-1]
-        if last.kind is Kind.COMMIT and last.meta_bytes and (state := self.catalog.by_id.get(last.namespace)):
+        if (
+            last.kind is FrameKind.COMMIT
+            and last.meta_bytes
+            and (state := self.catalog.by_id.get(last.namespace))
+        ):
             state.add(commit_from_meta(last.meta, last.layer))
 
     def _replay_more(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ckpt.contract.backend import BadRecord, RepairReport
 from ckpt_backends.engine.engine import Engine
-from ckpt_backends.engine.frame import Body, Frame, Kind, build_body
+from ckpt_backends.engine.frame import Body, Frame, FrameKind, build_body
 from ckpt_backends.engine.manifest import Damage
 from ckpt_backends.engine.replay import Replay, Replayed
 from ckpt_backends.engine.runs import IndexDamagedError, pack_location
@@ -135,7 +135,7 @@ def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Bo
     if state is None:
         return []
     keys = {pack_location(number, frame.offset, i): frame.key(i) for i in frame.bad_values()}
-    if frame.kind is not Kind.DATA:
+    if frame.kind is not FrameKind.DATA:
         layer_view = LayerView(frozenset({frame.layer}), state.snapshot_layer, state.snapshot_sequence)
         current = engine.index.locate_layered(state.id, list(keys.values()), layer_view, engine.live)
     else:
@@ -143,5 +143,5 @@ def _deletes_of_bad_values(engine: Engine, frame: Frame, number: int) -> list[Bo
     gone = [key for location, key in keys.items() if current.get(key) == location]
     if not gone:
         return []
-    kind = Kind.DATA if frame.kind is Kind.DATA else Kind.MOVED
+    kind = FrameKind.DATA if frame.kind is FrameKind.DATA else FrameKind.MOVED
     return [build_body(kind, state.id, (), (), gone, layer=frame.layer)]

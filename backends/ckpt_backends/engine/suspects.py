@@ -15,7 +15,7 @@ import numpy as np
 from ckpt.errors import CorruptRecordError
 from ckpt_backends.engine.catalog import NamespaceState
 from ckpt_backends.engine.engine import Engine
-from ckpt_backends.engine.frame import Body, Frame, Kind, build_body, split_batch
+from ckpt_backends.engine.frame import Body, Frame, FrameKind, build_body, split_batch
 from ckpt_backends.engine.manifest import Damage
 from ckpt_backends.engine.replay import Replay
 from ckpt_backends.engine.runs import U64, IndexDamagedError, hash_keys, split_locations
@@ -79,14 +79,14 @@ def deletes_of_suspects(engine: Engine, suspects: Sequence[Suspect]) -> list[Bod
             if state is None:
                 continue
             if state.history is None:
-                bodies += _deletes(Kind.DATA, state, _plain_keys(engine, state, suspect, hashes))
+                bodies += _deletes(FrameKind.DATA, state, _plain_keys(engine, state, suspect, hashes))
             else:
                 for layer, keys in _layered_keys(engine, state, suspect, hashes):
-                    bodies += _deletes(Kind.MOVED, state, keys, layer)
+                    bodies += _deletes(FrameKind.MOVED, state, keys, layer)
     return bodies
 
 
-def _deletes(kind: Kind, state: NamespaceState, keys: list[bytes], layer: int = 0) -> Iterator[Body]:
+def _deletes(kind: FrameKind, state: NamespaceState, keys: list[bytes], layer: int = 0) -> Iterator[Body]:
     if keys:
         for _, _, gone in split_batch((), (), keys):
             yield build_body(kind, state.id, (), (), gone, layer=layer)
