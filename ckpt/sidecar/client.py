@@ -25,7 +25,7 @@ from ckpt.sidecar.frames import (
     OLDEST_VERSION,
     PROTOCOL_VERSION,
     ProtocolError,
-    Status,
+    ResponseStatus,
     Welcome,
     decode_committed,
     decode_error,
@@ -52,7 +52,7 @@ from ckpt.sidecar.requests import (
 from ckpt.sidecar.wire import PeerGoneError, SlowPeerError, Wire, let_the_kernel_wait
 from ckpt.types import Block, CommitId
 
-_STATUSES = frozenset(Status)
+_STATUSES = frozenset(ResponseStatus)
 _FIRST_FRAME_BYTES = 1 << 17
 """Nothing longer is believed before the server has said what it may send."""
 
@@ -202,14 +202,14 @@ class SidecarClient:
         rows = 0
         with closing(self._exchange(request)) as answer:
             for status, body in answer:
-                if status is Status.PART:
+                if status is ResponseStatus.PART:
                     block = decode_rows(body)
                     rows += len(block)
                     yield block
                 elif (told := decode_rows_in_all(body)) != rows:
                     raise ProtocolError(f"{self.name} sent {rows} rows of {told}")
 
-    def _exchange(self, request: Request) -> Generator[tuple[Status, memoryview], None, None]:
+    def _exchange(self, request: Request) -> Generator[tuple[ResponseStatus, memoryview], None, None]:
         """Send a request and yield its answers; once more over a new connection if the first one breaks."""
         body = request.encode()
         connection, tried, begun, done = self._take(), 1, False, False
@@ -226,12 +226,12 @@ class SidecarClient:
                     self._forget_idle()
                     connection, tried = self._connect(), 2
                     continue
-                begun, done = True, status is not Status.PART
-                if status is Status.FATAL:
+                begun, done = True, status is not ResponseStatus.PART
+                if status is ResponseStatus.FATAL:
                     connection.close()
                 elif done:
                     self._give_back(connection)
-                if status in (Status.ERROR, Status.FATAL):
+                if status in (ResponseStatus.ERROR, ResponseStatus.FATAL):
                     raise decode_error(answer)
                 yield status, answer
         finally:
@@ -317,7 +317,7 @@ class _Connection:
     def _greet(self, hello: bytes) -> None:
         self._wire.send([hello])
         status, body = self.receive()
-        if status is not Status.DONE:
+        if status is not ResponseStatus.DONE:
             raise decode_error(body)
         welcome = Welcome.decode(body)
         if not OLDEST_VERSION <= welcome.version <= PROTOCOL_VERSION:
@@ -338,15 +338,15 @@ class _Connection:
         self._requests += 1
         self._wire.send(frame(request.operation, self._requests, body))
 
-    def receive(self) -> tuple[Status, memoryview]:
+    def receive(self) -> tuple[ResponseStatus, memoryview]:
         """The next answer, which may be an error."""
         size, code, request_id = self._wire.receive_head()
         if size + ID_BYTES > self._max_frame_bytes:
             raise ProtocolError(f"{self.name} announces a frame of {size} bytes; is it a sidecar?")
         body = self._wire.receive_body(size, to_keep=True)
-        if code not in _STATUSES or (request_id != self._requests and code != Status.FATAL):
+        if code not in _STATUSES or (request_id != self._requests and code != ResponseStatus.FATAL):
             raise ProtocolError(f"{self.name} answers another request than was asked")
-        return Status(code), body
+        return ResponseStatus(code), body
 
     def close(self) -> None:
         """End the connection."""

@@ -67,7 +67,7 @@ class ProtocolError(ConfigError):
     """These bytes are no frame of this protocol."""
 
 
-class Operation(IntEnum):
+class RequestCode(IntEnum):
     """What a client may ask."""
 
     PING = 1
@@ -82,7 +82,7 @@ class Operation(IntEnum):
     STAGE = 10
 
 
-class Status(IntEnum):
+class ResponseStatus(IntEnum):
     """What a response is."""
 
     DONE = 0
@@ -91,7 +91,7 @@ class Status(IntEnum):
     FATAL = 3
 
 
-class Kind(IntEnum):
+class ErrorKind(IntEnum):
     """Which exception an error frame stands for."""
 
     CONFIG = 1
@@ -105,19 +105,19 @@ class Kind(IntEnum):
     OTHER = 9
 
 
-_KINDS: tuple[tuple[type[CkptError], Kind], ...] = (
-    (ProtocolError, Kind.PROTOCOL),
-    (ConfigError, Kind.CONFIG),
-    (BackendUnavailableError, Kind.UNAVAILABLE),
-    (CorruptRecordError, Kind.CORRUPT),
-    (FencedError, Kind.FENCED),
-    (UnsupportedError, Kind.UNSUPPORTED),
-    (VersionNotFoundError, Kind.VERSION_NOT_FOUND),
+_KINDS: tuple[tuple[type[CkptError], ErrorKind], ...] = (
+    (ProtocolError, ErrorKind.PROTOCOL),
+    (ConfigError, ErrorKind.CONFIG),
+    (BackendUnavailableError, ErrorKind.UNAVAILABLE),
+    (CorruptRecordError, ErrorKind.CORRUPT),
+    (FencedError, ErrorKind.FENCED),
+    (UnsupportedError, ErrorKind.UNSUPPORTED),
+    (VersionNotFoundError, ErrorKind.VERSION_NOT_FOUND),
 )
-_EXCEPTIONS: dict[int, type[CkptError]] = {Kind.TOKEN: ConfigError, **{int(k): e for e, k in _KINDS}}
+_EXCEPTIONS: dict[int, type[CkptError]] = {ErrorKind.TOKEN: ConfigError, **{int(k): e for e, k in _KINDS}}
 
 
-class Fields:
+class FrameFields:
     """The fields of one body, one after the other; a field that would end behind the body is an error."""
 
     def __init__(self, body: memoryview) -> None:
@@ -289,7 +289,7 @@ class Welcome:
     @classmethod
     def decode(cls, body: memoryview) -> Welcome:
         """The inverse of `encode`."""
-        fields = Fields(body)
+        fields = FrameFields(body)
         welcome = cls(fields.number(_U16), fields.number(_U32), fields.text())
         fields.end()
         return welcome
@@ -298,12 +298,12 @@ class Welcome:
 # -- errors --------------------------------------------------------------------------------------
 
 
-def kind_of(error: BaseException) -> Kind:
+def kind_of(error: BaseException) -> ErrorKind:
     """The kind that tells a client which exception this was."""
-    return next((kind for known, kind in _KINDS if isinstance(error, known)), Kind.OTHER)
+    return next((kind for known, kind in _KINDS if isinstance(error, known)), ErrorKind.OTHER)
 
 
-def encode_error(kind: Kind, message: str) -> list[Buffer]:
+def encode_error(kind: ErrorKind, message: str) -> list[Buffer]:
     """The body of an error frame; a long message is cut."""
     raw = message.encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]
     return [_U16.pack(kind), text(raw.decode("utf-8", "ignore"))]
@@ -311,7 +311,7 @@ def encode_error(kind: Kind, message: str) -> list[Buffer]:
 
 def decode_error(body: memoryview) -> CkptError:
     """The exception that an error frame stands for."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     kind, message = fields.number(_U16), fields.text()
     fields.end()
     return _EXCEPTIONS.get(kind, CkptError)(message)
@@ -330,7 +330,7 @@ def encode_history(commits: Sequence[Commit], tip: str) -> list[Buffer]:
 
 def decode_history(body: memoryview) -> tuple[list[Commit], CommitId | None]:
     """Commits in the order of the answer, and the tip."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     commits = []
     for sequence in range(1, fields.number(_U32) + 1):
         commit_id, version, base = CommitId(fields.text()), fields.number(_U64), fields.optional_text()
@@ -347,7 +347,7 @@ def encode_names(names: Sequence[str]) -> list[Buffer]:
 
 def decode_names(body: memoryview) -> list[str]:
     """The inverse of `encode_names`."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     names = [fields.text() for _ in range(fields.number(_U32))]
     fields.end()
     return names
@@ -363,7 +363,7 @@ def encode_stats(stats: dict[str, float]) -> list[Buffer]:
 
 def decode_stats(body: memoryview) -> dict[str, float]:
     """The inverse of `encode_stats`."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     stats = {fields.text(): fields.float() for _ in range(fields.number(_U32))}
     fields.end()
     return stats
@@ -376,7 +376,7 @@ def encode_rows_in_all(rows: int) -> list[Buffer]:
 
 def decode_rows_in_all(body: memoryview) -> int:
     """The inverse of `encode_rows_in_all`."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     rows = fields.number(_U64)
     fields.end()
     return rows
@@ -384,7 +384,7 @@ def decode_rows_in_all(body: memoryview) -> int:
 
 def decode_rows(body: memoryview) -> Block:
     """A part of the answer to LOAD or GET."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     block = fields.rows()
     fields.end()
     return block
@@ -397,7 +397,7 @@ def encode_committed(commit_id: str, durable_writes: int) -> list[Buffer]:
 
 def decode_committed(body: memoryview) -> tuple[str, int]:
     """The inverse of `encode_committed`."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     committed = fields.text(), fields.number(_U32)
     fields.end()
     return committed

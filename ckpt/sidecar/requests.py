@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 from ckpt.errors import ConfigError
 from ckpt.sidecar.frames import (
     Buffer,
-    Fields,
-    Operation,
+    FrameFields,
     ProtocolError,
+    RequestCode,
     key_block,
     row_block,
     text,
@@ -34,7 +34,7 @@ class _Bare:
         return []
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         del fields
         return cls()
@@ -44,14 +44,14 @@ class _Bare:
 class PingRequest(_Bare):
     """Does the sidecar answer?"""
 
-    operation: ClassVar[Operation] = Operation.PING
+    operation: ClassVar[RequestCode] = RequestCode.PING
 
 
 @dataclass(frozen=True, slots=True)
 class StatsRequest(_Bare):
     """The numbers of the sidecar."""
 
-    operation: ClassVar[Operation] = Operation.STATS
+    operation: ClassVar[RequestCode] = RequestCode.STATS
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _OfOneNamespace:
         return [text(self.namespace)]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(fields.text())
 
@@ -74,21 +74,21 @@ class _OfOneNamespace:
 class HistoryRequest(_OfOneNamespace):
     """The commits of a namespace."""
 
-    operation: ClassVar[Operation] = Operation.HISTORY
+    operation: ClassVar[RequestCode] = RequestCode.HISTORY
 
 
 @dataclass(frozen=True, slots=True)
 class DropRequest(_OfOneNamespace):
     """Remove a namespace with everything in it."""
 
-    operation: ClassVar[Operation] = Operation.DROP
+    operation: ClassVar[RequestCode] = RequestCode.DROP
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
     """Add one commit to a versioned namespace, durably."""
 
-    operation: ClassVar[Operation] = Operation.COMMIT
+    operation: ClassVar[RequestCode] = RequestCode.COMMIT
     namespace: str
     version: int
     base: str | None
@@ -109,7 +109,7 @@ class CommitRequest:
         return [head, *row_block(self.puts), *key_block(self.deletes)]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(
             fields.text(),
@@ -125,7 +125,7 @@ class CommitRequest:
 class StageRequest:
     """Rows of the commit that comes next on this connection, which would be too long for one frame."""
 
-    operation: ClassVar[Operation] = Operation.STAGE
+    operation: ClassVar[RequestCode] = RequestCode.STAGE
     puts: Block
     deletes: Sequence[bytes]
 
@@ -134,7 +134,7 @@ class StageRequest:
         return [*row_block(self.puts), *key_block(self.deletes)]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(fields.rows(), fields.keys())
 
@@ -143,7 +143,7 @@ class StageRequest:
 class LoadRequest:
     """Every row of one commit, in parts of about that many bytes."""
 
-    operation: ClassVar[Operation] = Operation.LOAD
+    operation: ClassVar[RequestCode] = RequestCode.LOAD
     namespace: str
     version: int | None
     commit_id: str | None
@@ -161,7 +161,7 @@ class LoadRequest:
         ]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(fields.text(), fields.optional_version(), fields.optional_text(), fields.number(_U32))
 
@@ -170,7 +170,7 @@ class LoadRequest:
 class GetRequest:
     """The values of some keys of one commit."""
 
-    operation: ClassVar[Operation] = Operation.GET
+    operation: ClassVar[RequestCode] = RequestCode.GET
     namespace: str
     version: int | None
     commit_id: str | None
@@ -186,7 +186,7 @@ class GetRequest:
         ]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(fields.text(), fields.optional_version(), fields.optional_text(), fields.keys())
 
@@ -195,7 +195,7 @@ class GetRequest:
 class TruncateRequest:
     """Forget versions below one."""
 
-    operation: ClassVar[Operation] = Operation.TRUNCATE
+    operation: ClassVar[RequestCode] = RequestCode.TRUNCATE
     namespace: str
     keep_from: int
 
@@ -204,7 +204,7 @@ class TruncateRequest:
         return [text(self.namespace), version_field(self.keep_from)]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(fields.text(), fields.number(_U64))
 
@@ -213,7 +213,7 @@ class TruncateRequest:
 class NamespacesRequest:
     """The namespaces whose names begin like this."""
 
-    operation: ClassVar[Operation] = Operation.NAMESPACES
+    operation: ClassVar[RequestCode] = RequestCode.NAMESPACES
     prefix: str
 
     def encode(self) -> list[Buffer]:
@@ -221,7 +221,7 @@ class NamespacesRequest:
         return [text(self.prefix)]
 
     @classmethod
-    def decode(cls, fields: Fields) -> Self:
+    def decode(cls, fields: FrameFields) -> Self:
         """The inverse of `encode`."""
         return cls(fields.text())
 
@@ -239,7 +239,7 @@ Request = (
     | StatsRequest
 )
 
-_DECODERS: dict[int, Callable[[Fields], Request]] = {
+_DECODERS: dict[int, Callable[[FrameFields], Request]] = {
     kind.operation: kind.decode
     for kind in (
         PingRequest,
@@ -254,7 +254,7 @@ _DECODERS: dict[int, Callable[[Fields], Request]] = {
         StatsRequest,
     )
 }
-_LONG = frozenset({Operation.STAGE, Operation.COMMIT, Operation.GET})
+_LONG = frozenset({RequestCode.STAGE, RequestCode.COMMIT, RequestCode.GET})
 
 
 def check_body(operation: int, size: int, most_bytes: int) -> None:
@@ -262,8 +262,8 @@ def check_body(operation: int, size: int, most_bytes: int) -> None:
 
     Examples
     --------
-    >>> check_body(Operation.COMMIT, 1 << 20, most_bytes=1 << 30)
-    >>> check_body(Operation.PING, 1 << 20, most_bytes=1 << 30)
+    >>> check_body(RequestCode.COMMIT, 1 << 20, most_bytes=1 << 30)
+    >>> check_body(RequestCode.PING, 1 << 20, most_bytes=1 << 30)
     Traceback (most recent call last):
         ...
     ckpt.sidecar.frames.ProtocolError: a body of 1048576 bytes is over the limit of 262144
@@ -277,7 +277,7 @@ def check_body(operation: int, size: int, most_bytes: int) -> None:
 
 def decode_request(operation: int, body: memoryview) -> Request:
     """The request that these bytes are; raises ProtocolError unless they are one, whole and nothing else."""
-    fields = Fields(body)
+    fields = FrameFields(body)
     request = _DECODERS[operation](fields)
     fields.end()
     return request

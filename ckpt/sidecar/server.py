@@ -13,7 +13,7 @@ from typing import Self
 
 from ckpt.contract.backend import Backend
 from ckpt.errors import ConfigError
-from ckpt.sidecar.frames import Kind, ProtocolError
+from ckpt.sidecar.frames import ErrorKind, ProtocolError
 from ckpt.sidecar.listeners import Listener, TcpListener
 from ckpt.sidecar.service import Service
 from ckpt.sidecar.sessions import Door, RefusedError, Session
@@ -182,7 +182,7 @@ class Sidecar:
                 session.serve()
         except (RefusedError, ProtocolError) as error:
             counters.add(refused=1)
-            session.refuse(error.kind if isinstance(error, RefusedError) else Kind.PROTOCOL, str(error))
+            session.refuse(error.kind if isinstance(error, RefusedError) else ErrorKind.PROTOCOL, str(error))
             session.wire.close(linger=True)
         except PeerGoneError:
             pass  # before it was let in, or with the welcome under way
@@ -198,13 +198,13 @@ class Sidecar:
 
     def _count_in(self, session: Session, is_lifeline: bool) -> None:
         if is_lifeline and self._service.ends_if_broken():
-            raise RefusedError(Kind.UNAVAILABLE, "the sidecar's backend is broken; start it again")
+            raise RefusedError(ErrorKind.UNAVAILABLE, "the sidecar's backend is broken; start it again")
         with self._changed:
             if self._ending:
-                raise RefusedError(Kind.UNAVAILABLE, "the sidecar is about to end; start it again")
+                raise RefusedError(ErrorKind.UNAVAILABLE, "the sidecar is about to end; start it again")
             if self._inside >= self._options.max_connections:
                 raise RefusedError(
-                    Kind.UNAVAILABLE, f"the sidecar has {self._inside} connections already; close some"
+                    ErrorKind.UNAVAILABLE, f"the sidecar has {self._inside} connections already; close some"
                 )
             self._inside += 1
             del self._waiting[session]

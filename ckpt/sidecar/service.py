@@ -18,7 +18,7 @@ from ckpt.sidecar.counters import Counters
 from ckpt.sidecar.frames import (
     ID_BYTES,
     Buffer,
-    Status,
+    ResponseStatus,
     encode_committed,
     encode_history,
     encode_names,
@@ -46,7 +46,7 @@ _LEAST_PART_BYTES = 1 << 12
 _MOST_PART_BYTES = 16 << 20
 _GET_PART_BYTES = 1 << 20
 
-Response = tuple[Status, list[Buffer]]
+Response = tuple[ResponseStatus, list[Buffer]]
 
 
 class Service:
@@ -77,7 +77,7 @@ class Service:
         """The responses to one request, the last of them DONE; raises what the backend raises."""
         match request:
             case CommitRequest():
-                yield Status.DONE, encode_committed(self._commit(request), self._durable_writes())
+                yield ResponseStatus.DONE, encode_committed(self._commit(request), self._durable_writes())
             case LoadRequest():
                 yield from self._load(request)
             case GetRequest():
@@ -85,22 +85,22 @@ class Service:
             case HistoryRequest():
                 history = self.backend.history(request.namespace)
                 tip = history.tip.id if history.tip else ""
-                yield Status.DONE, self._fitting(encode_history(history.commits(), tip))
+                yield ResponseStatus.DONE, self._fitting(encode_history(history.commits(), tip))
             case TruncateRequest():
                 self.backend.truncate(request.namespace, request.keep_from)
                 self.counters.add(truncates=1)
-                yield Status.DONE, []
+                yield ResponseStatus.DONE, []
             case DropRequest():
                 self.backend.drop(request.namespace)
                 self.counters.add(drops=1)
-                yield Status.DONE, []
+                yield ResponseStatus.DONE, []
             case NamespacesRequest():
                 names = [n for n in self.backend.namespaces() if n.startswith(request.prefix)]
-                yield Status.DONE, self._fitting(encode_names(names))
+                yield ResponseStatus.DONE, self._fitting(encode_names(names))
             case StatsRequest():
-                yield Status.DONE, encode_stats(self.stats())
+                yield ResponseStatus.DONE, encode_stats(self.stats())
             case PingRequest():
-                yield Status.DONE, []
+                yield ResponseStatus.DONE, []
             case StageRequest():
                 raise AssertionError("parts of a commit stay with their connection until it is whole")
 
@@ -221,7 +221,7 @@ class Service:
             yield self._part(block, request.namespace)
             rows += len(block)
             sent_bytes += block.total_bytes
-        yield Status.DONE, encode_rows_in_all(rows)
+        yield ResponseStatus.DONE, encode_rows_in_all(rows)
         seconds = time.perf_counter() - began
         self.counters.add(loads=1, load_rows=rows, load_bytes=sent_bytes, load_seconds=seconds)
 
@@ -241,7 +241,7 @@ class Service:
         )
         for block in blocks_of(found.items(), min(_GET_PART_BYTES, self._room_bytes)):
             yield self._part(block, request.namespace)
-        yield Status.DONE, encode_rows_in_all(len(found))
+        yield ResponseStatus.DONE, encode_rows_in_all(len(found))
         self.counters.add(gets=1, get_rows=len(found))
 
     def _part(self, block: Block, namespace: str) -> Response:
@@ -251,7 +251,7 @@ class Service:
                 f"namespace {namespace!r} in {self.backend.address} holds a row that fits into no frame "
                 f"({size} bytes, at most {self._room_bytes}); read it without the sidecar"
             )
-        return Status.PART, row_block(block)
+        return ResponseStatus.PART, row_block(block)
 
     def _fitting(self, body: list[Buffer]) -> list[Buffer]:
         size = sum(map(len, body))

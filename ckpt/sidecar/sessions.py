@@ -14,10 +14,10 @@ from ckpt.sidecar.frames import (
     ID_BYTES,
     LIFELINE,
     OLDEST_VERSION,
-    Kind,
-    Operation,
+    ErrorKind,
     ProtocolError,
-    Status,
+    RequestCode,
+    ResponseStatus,
     Welcome,
     agreed_version,
     encode_error,
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class RefusedError(Exception):
     """The client is not let in; `kind` says why."""
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
@@ -76,19 +76,19 @@ class Session:
                 raise PeerGoneError(f"no TLS: {error}") from None
         version, flags, token = self.wire.receive_hello(self._door.timeout_s)
         if not hmac.compare_digest(token, self._door.token):
-            raise RefusedError(Kind.TOKEN, "wrong token; give the client the token that the sidecar has")
+            raise RefusedError(ErrorKind.TOKEN, "wrong token; give the client the token that the sidecar has")
         self._version = agreed_version(version)
         return bool(flags & LIFELINE)
 
     def welcome(self) -> None:
         """Tell a client that it was let in."""
         answer = Welcome(self._version, self._max_frame_bytes, self._service.backend.address)
-        self.wire.send(frame(Status.DONE, 0, answer.encode()))
+        self.wire.send(frame(ResponseStatus.DONE, 0, answer.encode()))
 
-    def refuse(self, kind: Kind, message: str, request_id: int = 0) -> None:
+    def refuse(self, kind: ErrorKind, message: str, request_id: int = 0) -> None:
         """Say why the connection ends."""
         try:
-            self.wire.send(frame(Status.FATAL, request_id, encode_error(kind, message)))
+            self.wire.send(frame(ResponseStatus.FATAL, request_id, encode_error(kind, message)))
         except PeerGoneError:
             return
 
@@ -100,12 +100,12 @@ class Session:
             while self.wire.wait():
                 size, operation, request_id = self.wire.receive_head()
                 check_body(operation, size, self._max_frame_bytes - ID_BYTES)
-                body = self.wire.receive_body(size, to_keep=operation == Operation.STAGE)
+                body = self.wire.receive_body(size, to_keep=operation == RequestCode.STAGE)
                 request = decode_request(operation, body)
                 self._respond(request_id, request)
         except ProtocolError as error:
             counters.add(refused=1)
-            self.refuse(Kind.PROTOCOL, str(error), request_id)
+            self.refuse(ErrorKind.PROTOCOL, str(error), request_id)
             self.wire.close(linger=True)
         except SlowPeerError as error:
             counters.add(slow=1)
@@ -126,17 +126,19 @@ class Session:
         except Exception as error:
             log.exception("a request failed in a way that nobody foresaw")
             # Only its name: the text of an unforeseen exception might hold a value.
-            self._tell(request_id, Kind.OTHER, f"{type(error).__name__} in the sidecar; its log says more")
+            self._tell(
+                request_id, ErrorKind.OTHER, f"{type(error).__name__} in the sidecar; its log says more"
+            )
 
     def _answer(self, request: Request) -> Generator[Response, None, None]:
         if isinstance(request, StageRequest):
             self._staging.add(request)
-            yield Status.DONE, []
+            yield ResponseStatus.DONE, []
         else:
             yield from self._service.answer(self._staging.completed(request))
 
-    def _tell(self, request_id: int, kind: Kind, message: str) -> None:
+    def _tell(self, request_id: int, kind: ErrorKind, message: str) -> None:
         try:
-            self.wire.send(frame(Status.ERROR, request_id, encode_error(kind, message)))
+            self.wire.send(frame(ResponseStatus.ERROR, request_id, encode_error(kind, message)))
         finally:
             self._service.note_error()

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from ckpt.sidecar.frames import Fields
+from ckpt.sidecar.frames import FrameFields
 from ckpt.sidecar.requests import CommitRequest
 from ckpt.types import Block, cut
 from ckpt_backends.engine.frame import Frame, FrameKind, build_body, lengths_of_ends, seal
@@ -56,7 +56,7 @@ def request_frame(rows: Rows) -> bytes:
 
 
 def rows_of_request_frame(data: bytes) -> Rows:
-    return dict(CommitRequest.decode(Fields(memoryview(data))).puts.rows())
+    return dict(CommitRequest.decode(FrameFields(memoryview(data))).puts.rows())
 
 
 FORMS: Mapping[str, Form] = {

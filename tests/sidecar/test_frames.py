@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ckpt import errors
 from ckpt.contract.versions import Commit
 from ckpt.sidecar import frames, requests
-from ckpt.sidecar.frames import Operation, ProtocolError
+from ckpt.sidecar.frames import ProtocolError, RequestCode
 from ckpt.sidecar.requests import decode_request
 from ckpt.types import Block, CommitId
 from tests.golden import golden_bytes
@@ -69,9 +69,9 @@ def test_a_request_that_is_cut_or_too_long_is_refused(request: Any, data: st.Dat
         decode_request(request.operation, memoryview(body + b"\0"))
 
 
-@given(st.sampled_from(list(Operation)), st.binary(max_size=200))
-@example(Operation.GET, b"\0\0" + b"\0" * 8 + b"\0\0" + b"\xff" * 8)
-def test_garbage_is_a_request_or_a_protocol_error(operation: Operation, body: bytes) -> None:
+@given(st.sampled_from(list(RequestCode)), st.binary(max_size=200))
+@example(RequestCode.GET, b"\0\0" + b"\0" * 8 + b"\0\0" + b"\xff" * 8)
+def test_garbage_is_a_request_or_a_protocol_error(operation: RequestCode, body: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         decode_request(operation, memoryview(body))
 
@@ -135,8 +135,8 @@ def test_names_and_stats_survive_the_wire(names: list[str], stats: dict[str, flo
     assert frames.decode_stats(joined(frames.encode_stats(stats))) == stats
 
 
-@given(st.sampled_from(list(frames.Kind)), st.text(max_size=6000))
-def test_errors_survive_the_wire_shortened(kind: frames.Kind, message: str) -> None:
+@given(st.sampled_from(list(frames.ErrorKind)), st.text(max_size=6000))
+def test_errors_survive_the_wire_shortened(kind: frames.ErrorKind, message: str) -> None:
     error = frames.decode_error(joined(frames.encode_error(kind, message)))
     assert isinstance(error, errors.CkptError)
     if message.isascii() and len(message) <= frames.MAX_MESSAGE_BYTES:
@@ -188,22 +188,24 @@ ASKED: dict[str, Any] = {
 }
 ROWS = [(b"\0\0k1", b"v"), (b"\0\0k", b"")]
 HISTORY = [Commit(CommitId("b"), 6, None, 1), Commit(CommitId("c"), 7, CommitId("b"), 2)]
-TOLD: dict[str, list[tuple[frames.Status, int, list[frames.Buffer]]]] = {
-    "welcome": [(frames.Status.DONE, 0, frames.Welcome(1, 100, "log:///x").encode())],
-    "committed": [(frames.Status.DONE, 1, frames.encode_committed("c", 3))],
+TOLD: dict[str, list[tuple[frames.ResponseStatus, int, list[frames.Buffer]]]] = {
+    "welcome": [(frames.ResponseStatus.DONE, 0, frames.Welcome(1, 100, "log:///x").encode())],
+    "committed": [(frames.ResponseStatus.DONE, 1, frames.encode_committed("c", 3))],
     "got": [
-        (frames.Status.PART, 2, frames.row_block(Block.of(ROWS[:1]))),
-        (frames.Status.DONE, 2, frames.encode_rows_in_all(1)),
+        (frames.ResponseStatus.PART, 2, frames.row_block(Block.of(ROWS[:1]))),
+        (frames.ResponseStatus.DONE, 2, frames.encode_rows_in_all(1)),
     ],
     "loaded": [
-        (frames.Status.PART, 3, frames.row_block(Block.of(ROWS))),
-        (frames.Status.DONE, 3, frames.encode_rows_in_all(2)),
+        (frames.ResponseStatus.PART, 3, frames.row_block(Block.of(ROWS))),
+        (frames.ResponseStatus.DONE, 3, frames.encode_rows_in_all(2)),
     ],
-    "histories": [(frames.Status.DONE, 4, frames.encode_history(HISTORY, "c"))],
-    "truncated": [(frames.Status.DONE, 5, [])],
-    "refused": [(frames.Status.ERROR, 6, frames.encode_error(frames.Kind.VERSION_NOT_FOUND, "gone"))],
-    "staged": [(frames.Status.DONE, 7, [])],
-    "completed": [(frames.Status.DONE, 8, frames.encode_committed("d", 1))],
+    "histories": [(frames.ResponseStatus.DONE, 4, frames.encode_history(HISTORY, "c"))],
+    "truncated": [(frames.ResponseStatus.DONE, 5, [])],
+    "refused": [
+        (frames.ResponseStatus.ERROR, 6, frames.encode_error(frames.ErrorKind.VERSION_NOT_FOUND, "gone"))
+    ],
+    "staged": [(frames.ResponseStatus.DONE, 7, [])],
+    "completed": [(frames.ResponseStatus.DONE, 8, frames.encode_committed("d", 1))],
 }
 
 

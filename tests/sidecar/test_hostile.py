@@ -23,10 +23,10 @@ from ckpt.sidecar import Door, Sidecar, SidecarClient, SidecarOptions, UnixListe
 from ckpt.sidecar.frames import (
     HEAD,
     MAGIC,
-    Kind,
-    Operation,
+    ErrorKind,
     ProtocolError,
-    Status,
+    RequestCode,
+    ResponseStatus,
     decode_error,
     encode_hello,
     frame,
@@ -37,17 +37,17 @@ Start, Connect = Callable[..., Sidecar], Callable[..., SidecarClient]
 OpenRaw = Callable[..., Any]
 
 
-def told(answer: tuple[int, int, bytes]) -> tuple[Status, str]:
+def told(answer: tuple[int, int, bytes]) -> tuple[ResponseStatus, str]:
     """Status and message of an error frame."""
-    return Status(answer[0]), str(decode_error(memoryview(answer[2])))
+    return ResponseStatus(answer[0]), str(decode_error(memoryview(answer[2])))
 
 
 def bytes_of(buffers: list[Any]) -> bytes:
     return b"".join(bytes(b) for b in buffers)
 
 
-def kind(answer: tuple[int, int, bytes]) -> Kind:
-    return Kind(struct.unpack_from("<H", answer[2])[0])
+def kind(answer: tuple[int, int, bytes]) -> ErrorKind:
+    return ErrorKind(struct.unpack_from("<H", answer[2])[0])
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_another_protocol_is_told_so_and_cut(
     connection = raw(sidecar, hello=None)
     connection.say(hello)
     status, message = told(connection.answer())
-    assert status is Status.FATAL
+    assert status is ResponseStatus.FATAL
     assert "another protocol" in message
     assert connection.ends()
     assert bystander.stats()["refused"] == 1
@@ -96,7 +96,7 @@ def test_another_protocol_is_told_so_and_cut(
 def test_a_token_that_is_too_long_is_not_even_read(sidecar: Sidecar, raw: OpenRaw) -> None:
     connection = raw(sidecar, hello=None)
     connection.say(MAGIC + struct.pack("<HHH", 1, 0, 1025))
-    assert kind(connection.answer()) is Kind.PROTOCOL
+    assert kind(connection.answer()) is ErrorKind.PROTOCOL
     assert connection.ends()
 
 
@@ -115,12 +115,12 @@ def test_a_token_on_a_unix_socket_must_be_empty(sidecar: Sidecar, connect: Conne
         (HEAD.pack(0, 0, 0), "too short"),
         (HEAD.pack(9, 0, 7), "no operation 0"),
         (HEAD.pack(9, 200, 7), "no operation 200"),
-        (HEAD.pack(0xFFFFFFFF, Operation.COMMIT, 7), "over the limit"),
-        (HEAD.pack((1 << 20) + 1, Operation.COMMIT, 7), "over the limit"),
-        (HEAD.pack(9 + (256 << 10) + 1, Operation.PING, 7), "over the limit"),
-        (HEAD.pack(10, Operation.PING, 7) + b"x", "too many"),
-        (HEAD.pack(13, Operation.DROP, 7) + b"\xff\xff\x00\x00", "ends behind"),
-        (HEAD.pack(13, Operation.DROP, 7) + b"\x02\x00\xff\xfe", "not UTF-8"),
+        (HEAD.pack(0xFFFFFFFF, RequestCode.COMMIT, 7), "over the limit"),
+        (HEAD.pack((1 << 20) + 1, RequestCode.COMMIT, 7), "over the limit"),
+        (HEAD.pack(9 + (256 << 10) + 1, RequestCode.PING, 7), "over the limit"),
+        (HEAD.pack(10, RequestCode.PING, 7) + b"x", "too many"),
+        (HEAD.pack(13, RequestCode.DROP, 7) + b"\xff\xff\x00\x00", "ends behind"),
+        (HEAD.pack(13, RequestCode.DROP, 7) + b"\x02\x00\xff\xfe", "not UTF-8"),
     ],
 )
 def test_a_frame_that_breaks_the_rules_is_told_why_and_cut(
@@ -129,8 +129,8 @@ def test_a_frame_that_breaks_the_rules_is_told_why_and_cut(
     connection = raw(sidecar)
     connection.say(data)
     answer = connection.answer()
-    assert kind(answer) is Kind.PROTOCOL
-    assert told(answer)[0] is Status.FATAL
+    assert kind(answer) is ErrorKind.PROTOCOL
+    assert told(answer)[0] is ResponseStatus.FATAL
     assert why in told(answer)[1]
     assert connection.ends()
 
@@ -139,7 +139,7 @@ def test_an_announced_length_costs_no_memory(start: Start, raw: OpenRaw) -> None
     sidecar = start(max_frame_bytes=0xFFFFFFFF)
     before = _resident_bytes()
     for _ in range(4):
-        raw(sidecar).say(HEAD.pack(0xFFFFFFFF, Operation.COMMIT, 7) + b"only a little of it")
+        raw(sidecar).say(HEAD.pack(0xFFFFFFFF, RequestCode.COMMIT, 7) + b"only a little of it")
     while sidecar.stats()["connections"] < 4:
         pass
     assert _resident_bytes() - before < 1 << 28
@@ -154,7 +154,7 @@ def test_a_lifeline_that_asks_for_something_is_cut(
     sidecar: Sidecar, bystander: SidecarClient, raw: OpenRaw
 ) -> None:
     connection = raw(sidecar, hello=encode_hello(lifeline=True))
-    connection.say(bytes_of(frame(Operation.PING, 1)))
+    connection.say(bytes_of(frame(RequestCode.PING, 1)))
     assert "carries no requests" in told(connection.answer())[1]
     assert connection.ends()
     while bystander.stats()["lifelines"]:
@@ -183,7 +183,7 @@ def test_frames_with_random_bodies_never_harm(
     rng = random.Random(seed)
     for _ in range(60):
         connection = raw(sidecar)
-        operation = rng.choice([o for o in Operation if o is not Operation.DROP])
+        operation = rng.choice([o for o in RequestCode if o is not RequestCode.DROP])
         body = rng.randbytes(rng.randrange(40))
         connection.say(bytes_of(frame(operation, rng.getrandbits(64), [body])))
         connection.socket.shutdown(socket.SHUT_WR)
@@ -196,7 +196,11 @@ def test_frames_with_random_bodies_never_harm(
 
 @pytest.mark.parametrize(
     "data",
-    [b"\x20", HEAD.pack(100, Operation.COMMIT, 1), HEAD.pack(100_000, Operation.COMMIT, 1) + b"x" * 70_000],
+    [
+        b"\x20",
+        HEAD.pack(100, RequestCode.COMMIT, 1),
+        HEAD.pack(100_000, RequestCode.COMMIT, 1) + b"x" * 70_000,
+    ],
 )
 def test_half_a_frame_is_cut_in_the_end(
     sidecar: Sidecar, bystander: SidecarClient, raw: OpenRaw, data: bytes
@@ -211,7 +215,7 @@ def test_a_byte_now_and_then_does_not_keep_a_frame_alive(
     sidecar: Sidecar, bystander: SidecarClient, raw: OpenRaw
 ) -> None:
     connection = raw(sidecar)
-    connection.say(HEAD.pack(9 + 1000, Operation.COMMIT, 1))
+    connection.say(HEAD.pack(9 + 1000, RequestCode.COMMIT, 1))
     stop = threading.Event()
 
     def drip() -> None:
@@ -232,7 +236,7 @@ def test_a_client_that_takes_no_answer_is_cut(sidecar: Sidecar, connect: Connect
         client.commit("store", version, {b"%02d-%04d" % (version, n): b"v" * 5000 for n in range(150)})
     connection = raw(sidecar)
     body = struct.pack("<H", 5) + b"store" + b"\xff" * 8 + b"\0\0" + struct.pack("<I", 1 << 16)
-    connection.say(bytes_of(frame(Operation.LOAD, 1, [body])))
+    connection.say(bytes_of(frame(RequestCode.LOAD, 1, [body])))
     while client.stats()["slow"] < 1:
         pass
     assert sum(1 for _ in client.scan("store")) == 1500
@@ -241,7 +245,7 @@ def test_a_client_that_takes_no_answer_is_cut(sidecar: Sidecar, connect: Connect
 def test_silence_between_frames_is_no_fault(sidecar: Sidecar, raw: OpenRaw) -> None:
     connection = raw(sidecar)
     threading.Event().wait(1.0)  # three times the patience inside a frame
-    connection.say(bytes_of(frame(Operation.PING, 5)))
+    connection.say(bytes_of(frame(RequestCode.PING, 5)))
     assert connection.answer()[:2] == (0, 5)
 
 

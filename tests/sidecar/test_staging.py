@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.sidecar.frames import Kind, Status, decode_committed, frame
+from ckpt.sidecar.frames import ErrorKind, ResponseStatus, decode_committed, frame
 from ckpt.sidecar.requests import CommitRequest, PingRequest, StageRequest
 from ckpt.types import Block
 
@@ -50,11 +50,11 @@ def commit(version: int, **puts: bytes) -> CommitRequest:
 
 def test_parts_become_one_commit(client: Client, backend: ckpt.Backend) -> None:
     backend.commit("store", 1, {b"old": b"1", b"older": b"1"})
-    assert client.ask(part(a=b"1", b=b"2")) == (Status.DONE, b"")
-    assert client.ask(part((b"old", b"older"), c=b"3" * MEGABYTE)) == (Status.DONE, b"")
+    assert client.ask(part(a=b"1", b=b"2")) == (ResponseStatus.DONE, b"")
+    assert client.ask(part((b"old", b"older"), c=b"3" * MEGABYTE)) == (ResponseStatus.DONE, b"")
     assert dict(backend.scan("store")) == {b"old": b"1", b"older": b"1"}
     status, body = client.ask(commit(2, d=b"4"))
-    assert status == Status.DONE
+    assert status == ResponseStatus.DONE
     assert decode_committed(memoryview(body))[0] == "c2"
     expected = {b"a": b"1", b"b": b"2", b"c": b"3" * MEGABYTE, b"d": b"4"}
     assert dict(backend.scan("store")) == expected
@@ -72,15 +72,15 @@ def test_parts_without_their_commit_are_forgotten(client: Client, backend: ckpt.
 def test_a_commit_that_is_refused_forgets_its_parts(client: Client, backend: ckpt.Backend) -> None:
     client.ask(part(a=b"1"))
     status, body = client.ask(commit(1, a=b"2"))
-    assert (status, body[0]) == (Status.ERROR, Kind.CONFIG)
+    assert (status, body[0]) == (ResponseStatus.ERROR, ErrorKind.CONFIG)
     client.ask(commit(1, b=b"2"))
     assert dict(backend.scan("store")) == {b"b": b"2"}
 
 
 def test_there_is_an_end_to_it(client: Client, backend: ckpt.Backend) -> None:
-    assert client.ask(part(a=b"1" * MEGABYTE))[0] == Status.DONE
+    assert client.ask(part(a=b"1" * MEGABYTE))[0] == ResponseStatus.DONE
     status, body = client.ask(part(b=b"2" * MEGABYTE))
-    assert (status, body[0]) == (Status.ERROR, Kind.CONFIG)
+    assert (status, body[0]) == (ResponseStatus.ERROR, ErrorKind.CONFIG)
     assert b"use more partitions" in body
     client.ask(commit(1, c=b"3"))
     assert dict(backend.scan("store")) == {b"c": b"3"}

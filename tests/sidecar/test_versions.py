@@ -12,7 +12,7 @@ import pytest
 
 from ckpt.errors import ConfigError
 from ckpt.sidecar import SidecarClient, client, frames
-from ckpt.sidecar.frames import HELLO, MAGIC, Kind, Status, Welcome, frame
+from ckpt.sidecar.frames import HELLO, MAGIC, ErrorKind, ResponseStatus, Welcome, frame
 from tests.sidecar.conftest import Raw, Start
 
 NOW = frames.PROTOCOL_VERSION
@@ -31,7 +31,7 @@ def answered(connection: Raw, version: int) -> tuple[int, int]:
 def test_a_newer_client_is_answered_with_our_version(
     start: Start, raw: Callable[..., Raw], said: int, spoken: int
 ) -> None:
-    assert answered(raw(start(), hello=None), said) == (Status.DONE, spoken)
+    assert answered(raw(start(), hello=None), said) == (ResponseStatus.DONE, spoken)
 
 
 @pytest.mark.parametrize(("said", "spoken"), [(NOW, NOW), (NEXT, NEXT), (NEXT + 1, NEXT)])
@@ -39,12 +39,12 @@ def test_an_older_client_is_answered_with_its_own(
     start: Start, raw: Callable[..., Raw], monkeypatch: pytest.MonkeyPatch, said: int, spoken: int
 ) -> None:
     monkeypatch.setattr(frames, "PROTOCOL_VERSION", NEXT)
-    assert answered(raw(start(), hello=None), said) == (Status.DONE, spoken)
+    assert answered(raw(start(), hello=None), said) == (ResponseStatus.DONE, spoken)
 
 
 def test_a_version_before_the_oldest_is_refused(start: Start, raw: Callable[..., Raw]) -> None:
     connection = raw(start(), hello=None)
-    assert answered(connection, frames.OLDEST_VERSION - 1) == (Status.FATAL, Kind.PROTOCOL)
+    assert answered(connection, frames.OLDEST_VERSION - 1) == (ResponseStatus.FATAL, ErrorKind.PROTOCOL)
     assert connection.ends()
 
 
@@ -60,7 +60,7 @@ def greeting_with(version: int, folder: object) -> Iterator[str]:
         with closing(server), closing(server.accept()[0]) as connection:
             connection.recv(4096)
             connection.sendall(
-                b"".join(frame(Status.DONE, 0, Welcome(version, 1 << 20, "log:///x").encode()))
+                b"".join(frame(ResponseStatus.DONE, 0, Welcome(version, 1 << 20, "log:///x").encode()))
             )
             connection.recv(1)
 

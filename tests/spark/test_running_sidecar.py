@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 import ckpt
 from ckpt.dev import TlsFiles
 from ckpt.sidecar import Door, Sidecar, SidecarOptions, TcpListener, frames
-from ckpt.sidecar.frames import HEAD, HELLO, Kind, Status, Welcome, encode_error, frame
+from ckpt.sidecar.frames import HEAD, HELLO, ErrorKind, ResponseStatus, Welcome, encode_error, frame
 from ckpt.spark.settings import _holds_a_secret
 
 Serve = Callable[..., Sidecar]
@@ -77,8 +77,10 @@ def test_a_sidecar_that_is_started_again_is_found(provider_of: Any, serve: Serve
         assert provider.open(2, store.commit()).all() == [("a", 1, 2)]
 
 
-GREETED = b"".join(frame(Status.DONE, 0, Welcome(1, 1 << 20, "log:///elsewhere").encode()))
-REFUSED = b"".join(frame(Status.FATAL, 0, encode_error(Kind.UNAVAILABLE, "the sidecar is about to end")))
+GREETED = b"".join(frame(ResponseStatus.DONE, 0, Welcome(1, 1 << 20, "log:///elsewhere").encode()))
+REFUSED = b"".join(
+    frame(ResponseStatus.FATAL, 0, encode_error(ErrorKind.UNAVAILABLE, "the sidecar is about to end"))
+)
 
 
 def ending(port: int, *answers: bytes) -> threading.Thread:
@@ -157,7 +159,9 @@ def test_an_executor_refuses_a_version_that_it_does_not_know(provider_of: Any, v
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ending(port, b"".join(frame(Status.DONE, 0, Welcome(version, 1 << 20, "log:///elsewhere").encode())))
+    ending(
+        port, b"".join(frame(ResponseStatus.DONE, 0, Welcome(version, 1 << 20, "log:///elsewhere").encode()))
+    )
     said = said_by(provider_of(settings=settings_of(f"127.0.0.1:{port}")))
     assert f"speaks version {version} of the protocol" in said
 
