@@ -14,7 +14,7 @@ from ckpt.cli.lazily import ImportsWhenAsked
 __all__ = ["main"]
 
 _COMMANDS = {
-    "backends": "ckpt.cli.about",
+    "backends": "ckpt.cli.backends",
     "bench": "ckpt.cli.bench",
     "cat": "ckpt.cli.look",
     "copy": "ckpt.cli.move",

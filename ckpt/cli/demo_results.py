@@ -95,7 +95,7 @@ def _say_next(address: str | None) -> None:
         click.echo(f"  {step:<16}{how}")
 
 
-def show_plain(outcome: plain.Outcome) -> None:
+def show_plain(outcome: plain.WordCountResult) -> None:
     """The counts, and what happened."""
     Console(highlight=False).print(_counts(outcome.exact, outcome.words, outcome.top))
     click.echo(f"killed with kill -9 after {outcome.killed_at:,} of {outcome.events:,} events")

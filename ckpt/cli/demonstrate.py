@@ -87,7 +87,7 @@ def _plain(address: str | None, seed: int, events: int, *, as_json: bool) -> boo
         bar = stack.enter_context(_progress(console))
         task = bar.add_task("counting words", total=events)
 
-        def on_report(report: plain.Report) -> None:
+        def on_report(report: plain.WorkerReport) -> None:
             bar.update(task, completed=report.offset)
 
         def on_kill(offset: int) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ckpt.cli.failures import FailsInOneLine
+from ckpt.cli.failures import OneLineErrors
 from ckpt.cli.look import json_option
 from ckpt.cli.show import print_json, print_table
 from ckpt.dev import NAMES, fleet
@@ -44,7 +44,7 @@ def _names_of(known: tuple[str, ...]) -> Callable[[Command], Command]:
 names_argument = _names_of(NAMES)
 
 
-@click.group(cls=FailsInOneLine)
+@click.group(cls=OneLineErrors)
 def dev() -> None:
     """Start and stop real servers for development and tests.
 

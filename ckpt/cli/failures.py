@@ -54,7 +54,7 @@ def exit_code(error: CkptError) -> int:
     return UNAVAILABLE if isinstance(error, _UNAVAILABLE) else WRONG_USE
 
 
-class FailsInOneLine(click.Group):
+class OneLineErrors(click.Group):
     """A group whose commands never end in a traceback for something that a user can put right."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ckpt.cli.failures import FailsInOneLine
+from ckpt.cli.failures import OneLineErrors
 
 
 class _Commands(MutableMapping[str, click.Command]):
@@ -41,7 +41,7 @@ class _Commands(MutableMapping[str, click.Command]):
         return len(self._found)
 
 
-class ImportsWhenAsked(FailsInOneLine):
+class ImportsWhenAsked(OneLineErrors):
     """Its commands are named by `modules`: name → the module that has a command of that name."""
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from ckpt.cli.failures import FailsInOneLine
+from ckpt.cli.failures import OneLineErrors
 from ckpt.cli.spark_move import export, import_
 from ckpt.contract.addresses import parse_address
 from ckpt.contract.registry import load_factory
@@ -40,7 +40,7 @@ def _running(sidecar: str | None, token: str | None, ca: str | None) -> RunningS
     return RunningSidecar(sidecar, ca=ca, **({} if token is None else {"token": token}))
 
 
-@click.group(cls=FailsInOneLine)
+@click.group(cls=OneLineErrors)
 def spark() -> None:
     """Set Spark up to keep the state of streaming queries in a store."""
 

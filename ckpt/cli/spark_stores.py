@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DecodedRow:
     """One decoded row of a store."""
 
     namespace: str
@@ -109,7 +109,7 @@ def state_keys(backend: Backend, members: Sequence[str]) -> int | None:
 
 def rows(
     backend: Backend, places: list[StoreVersion], *, family: str | None, key: str | None
-) -> Iterator[Row]:
+) -> Iterator[DecodedRow]:
     """The decoded rows of some stores: of one family or all, with this key or all.
 
     A key is text, or JSON, if it has one column, otherwise a JSON object of the columns that are to be equal.
@@ -140,7 +140,7 @@ def rows(
                 for at, plain in enumerate(map(jsonable, wanted)):
                     if asked is None or stored is not None or asked.items() <= plain.items():
                         value = jsonable(values[at].as_py(maps_as_pydicts="lossy"))
-                        yield Row(place.namespace, chosen.name, len(families) == 1, plain, value)
+                        yield DecodedRow(place.namespace, chosen.name, len(families) == 1, plain, value)
 
 
 def _chosen(place: StoreVersion, families: dict[str, Family], name: str | None) -> list[Family]:

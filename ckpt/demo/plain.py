@@ -39,7 +39,7 @@ _BARRIER = 10 * BLOCK
 MIN_EVENTS = _BARRIER
 
 
-class Report(msgspec.Struct, tag_field="kind", tag="report"):
+class WorkerReport(msgspec.Struct, tag_field="kind", tag="report"):
     """What a worker says about itself, one line of JSON each."""
 
     offset: int
@@ -51,7 +51,7 @@ class Report(msgspec.Struct, tag_field="kind", tag="report"):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WordCountResult:
     """What the demo showed."""
 
     events: int
@@ -72,14 +72,14 @@ class Outcome:
         return not self.wrong
 
 
-def count(address: str, seed: int, events: int, report: Callable[[Report], None]) -> None:
+def count(address: str, seed: int, events: int, report: Callable[[WorkerReport], None]) -> None:
     """Count the words of the stream, from wherever an earlier worker got to."""
     with SafeKeeper(address) as keeper:
         words = keeper.namespace(WORDS, every_events=8)
         position = keeper.namespace(POSITION)
         offset = safe = int(position.load("safe", 0))
         skipped = 0
-        report(Report(offset, safe, skipped))
+        report(WorkerReport(offset, safe, skipped))
         for block in stream(seed, offset, events):
             for word in block:
                 counted, last = words.load(word, (0, -1))
@@ -93,7 +93,7 @@ def count(address: str, seed: int, events: int, report: Callable[[Report], None]
                 keeper.flush()  # every count up to here is durable …
                 position.save("safe", offset).result()  # … so this may say so
                 safe = offset
-            report(Report(offset, safe, skipped))
+            report(WorkerReport(offset, safe, skipped))
 
 
 def run(
@@ -101,9 +101,9 @@ def run(
     *,
     seed: int,
     events: int,
-    on_report: Callable[[Report], None] = lambda _: None,
+    on_report: Callable[[WorkerReport], None] = lambda _: None,
     on_kill: Callable[[int], None] = lambda _: None,
-) -> Outcome:
+) -> WordCountResult:
     """Run a worker, kill it with SIGKILL in the middle, run another to the end, and compare every count."""
     if events < MIN_EVENTS:
         raise ConfigError(f"the demo needs at least {MIN_EVENTS} events, got {events}")
@@ -119,7 +119,7 @@ def run(
                 first.kill()
                 on_kill(killed_at)
                 break
-    resumed: Report | None = None
+    resumed: WorkerReport | None = None
     skipped = 0
     with _Worker(address, seed, events, hold_at=None) as second:
         for report in second.reports():
@@ -130,7 +130,7 @@ def run(
     expected = counts(seed, events)
     counted = _counts(address)
     differing = {word for word in expected | counted if expected[word] != counted[word]}
-    return Outcome(
+    return WordCountResult(
         events=events,
         words=len(expected),
         killed_at=killed_at,
@@ -176,10 +176,10 @@ class _Worker:
             process_group=0,  # Ctrl-C is for the parent, which ends its worker
         )
 
-    def reports(self) -> Iterator[Report]:
+    def reports(self) -> Iterator[WorkerReport]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            yield msgspec.json.decode(line, type=Report)
+            yield msgspec.json.decode(line, type=WorkerReport)
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
@@ -202,7 +202,7 @@ class _Worker:
 def _work(address: str, seed: int, events: int, hold_at: int) -> None:
     held = hold_at == 0
 
-    def report(now: Report) -> None:
+    def report(now: WorkerReport) -> None:
         nonlocal held
         os.write(1, msgspec.json.encode(now) + b"\n")
         if not held and now.offset >= hold_at:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from ckpt.dev import processes
-from ckpt.dev.state import State
+from ckpt.dev.state import ServerState
 
 _END = b"\0"
 
@@ -45,7 +45,7 @@ def watch() -> None:
     """Wait until no process holds the other end of standard input, then kill the servers it named."""
     named = sys.stdin.buffer.read().split(_END)[:-1]
     for folder in named:
-        processes.kill(list(State.load(os.fsdecode(folder)).living().values()))
+        processes.kill(list(ServerState.load(os.fsdecode(folder)).living().values()))
 
 
 if __name__ == "__main__":

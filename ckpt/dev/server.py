@@ -21,7 +21,7 @@ import msgspec
 
 from ckpt.dev import cache, ports, processes
 from ckpt.dev.processes import Process
-from ckpt.dev.state import State
+from ckpt.dev.state import ServerState
 from ckpt.errors import BackendUnavailableError, ConfigError
 
 _PORT_ATTEMPTS = 3
@@ -159,10 +159,10 @@ class Server(abc.ABC):
     @property
     def _has_answered(self) -> bool:
         """Whether it ever has, so that there is nothing left to set up."""
-        return State.load(self.folder).answered
+        return ServerState.load(self.folder).answered
 
     def _port(self, name: str) -> int:
-        chosen = State.load(self.folder).ports
+        chosen = ServerState.load(self.folder).ports
         if name not in chosen:
             raise ConfigError(f"{self.kind} in {self.folder} has no port before it is started")
         return chosen[name]
@@ -177,11 +177,11 @@ class Server(abc.ABC):
         return [process for role, process in self._living().items() if not roles or role in roles]
 
     def _living(self) -> dict[str, Process]:
-        return State.load(self.folder).living()
+        return ServerState.load(self.folder).living()
 
     def _choose_ports(self, *, may_move: bool) -> bool:
         """Choose ports unless there are some that will do; whether it did."""
-        state = State.load(self.folder)
+        state = ServerState.load(self.folder)
         if state.ports:
             if self._living():
                 return False
@@ -200,7 +200,7 @@ class Server(abc.ABC):
         return True
 
     def _taken_ports(self) -> list[int]:
-        return [port for port in State.load(self.folder).ports.values() if not ports.is_free(port)]
+        return [port for port in ServerState.load(self.folder).ports.values() if not ports.is_free(port)]
 
     def _launch(self, report: cache.Report) -> list[Process]:
         living = self._living()
@@ -217,7 +217,7 @@ class Server(abc.ABC):
                 os.replace(log, f"{log}.old")
             process = processes.spawn(command, folder=self.folder, log=log, environment=self._environment())
             started.append(process)
-            state = State.load(self.folder)
+            state = ServerState.load(self.folder)
             state.processes[role] = process
             state.save(self.folder)
         return started
@@ -225,7 +225,7 @@ class Server(abc.ABC):
     def _configure(self) -> None:
         files = self._files()
         digest = hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()
-        state = State.load(self.folder)
+        state = ServerState.load(self.folder)
         # Some servers change their own configuration (a failover does): what we have written already stays.
         if state.written != digest or not all(os.path.exists(self._path(name)) for name in files):
             for name, content in files.items():
@@ -253,7 +253,7 @@ class Server(abc.ABC):
                 raise BackendUnavailableError(f"{self.kind} was not started: interrupted")
             pause_s = min(pause_s * 1.5, 0.25)
         if not self._has_answered:
-            state = State.load(self.folder)
+            state = ServerState.load(self.folder)
             state.answered = True
             state.save(self.folder)
 

@@ -13,7 +13,7 @@ from ckpt.dev.processes import Process
 _FILE = "server.json"
 
 
-class State(msgspec.Struct):
+class ServerState(msgspec.Struct):
     """The ports and processes of a server; a folder without a readable file knows of none."""
 
     ports: dict[str, int] = {}

@@ -14,7 +14,7 @@ from ckpt.keeper.breaker import Breaker
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 
-class Loader:
+class CheckpointLoader:
     """Asks the backend, in bounded time, and not at all while its circuit breaker is open."""
 
     def __init__(self, backend: Backend, fetcher: Fetcher, breaker: Breaker) -> None:

@@ -17,7 +17,7 @@ BATCH_BUCKETS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
 OUTCOMES = ("coalesced", "dropped", "failed", "durable")
 
 
-class Histogram:
+class BucketHistogram:
     """Counts of observations by bucket; observed by one thread, read by any."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -36,7 +36,7 @@ class Histogram:
 
         Examples
         --------
-        >>> histogram = Histogram([1, 10])
+        >>> histogram = BucketHistogram([1, 10])
         >>> histogram.observe_many([0.5, 5, 50])
         >>> histogram.read()
         {'buckets': {1: 1, 10: 2}, 'count': 3, 'sum': 55.5}
@@ -108,7 +108,7 @@ class Page:
         self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
 
     def histogram(self, name: str, about: str, reading: Mapping[str, Any]) -> None:
-        """What `Histogram.read` returned."""
+        """What `BucketHistogram.read` returned."""
         self._head(name, "histogram", about)
         buckets = {**reading["buckets"], float("inf"): reading["count"]}
         self._lines += [f'{name}_bucket{{le="{_number(bound)}"}} {count}' for bound, count in buckets.items()]

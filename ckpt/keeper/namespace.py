@@ -17,7 +17,7 @@ from ckpt.contract.backend import Backend
 from ckpt.errors import BackendUnavailableError, ConfigError, CorruptRecordError, SerializationError
 from ckpt.keeper.acks import DELETED, Ack
 from ckpt.keeper.lanes import Accounts, Lane
-from ckpt.keeper.loading import Loader
+from ckpt.keeper.loading import CheckpointLoader
 from ckpt.keeper.options import NamespaceOptions, OnUnavailable
 from ckpt.keeper.queue import SaveQueue
 from ckpt.keeper.recovery import HOT_NAMESPACE, HotKeys, Recovery
@@ -72,7 +72,7 @@ class Namespace:
         options: NamespaceOptions,
         *,
         queue: SaveQueue,
-        loader: Loader,
+        loader: CheckpointLoader,
         backend: Backend,
         clock: Callable[[], float],
         pause: Callable[[float], bool],

@@ -26,7 +26,7 @@ from ckpt.keeper.acks import Ack, SaveResult
 from ckpt.keeper.bounded_calls import Fetcher
 from ckpt.keeper.breaker import Breaker
 from ckpt.keeper.lanes import Lane
-from ckpt.keeper.loading import Loader
+from ckpt.keeper.loading import CheckpointLoader
 from ckpt.keeper.metrics import prometheus_text
 from ckpt.keeper.namespace import Namespace
 from ckpt.keeper.options import KeeperOptions, NamespaceOptions
@@ -116,7 +116,7 @@ class SafeKeeper:
         breaker = Breaker(
             failures=self.options.breaker_failures, pause_s=self.options.breaker_pause_s, clock=self._clock
         )
-        self._loader = Loader(self.backend, self._fetcher, breaker)
+        self._loader = CheckpointLoader(self.backend, self._fetcher, breaker)
         self._writer = Writer(
             self._queue,
             self.backend,

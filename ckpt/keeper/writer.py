@@ -25,7 +25,7 @@ from ckpt.errors import (
 )
 from ckpt.keeper.acks import DELETED, Ack
 from ckpt.keeper.lanes import Lane
-from ckpt.keeper.metrics import BATCH_BUCKETS, LATENCY_BUCKETS_S, Histogram
+from ckpt.keeper.metrics import BATCH_BUCKETS, LATENCY_BUCKETS_S, BucketHistogram
 from ckpt.keeper.queue import SaveQueue
 from ckpt.types import Changes
 
@@ -82,8 +82,8 @@ class Writer(threading.Thread):
         self._given_up = False
         self.retries = 0
         self.written_bytes = 0
-        self.latency_s = Histogram(LATENCY_BUCKETS_S)
-        self.batch_records = Histogram(BATCH_BUCKETS)
+        self.latency_s = BucketHistogram(LATENCY_BUCKETS_S)
+        self.batch_records = BucketHistogram(BATCH_BUCKETS)
 
     def hurry(self) -> None:
         """Stop waiting for an unavailable backend: what is not written at the next attempt fails."""

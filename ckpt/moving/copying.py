@@ -21,14 +21,14 @@ from ckpt.contract.addresses import suggestion
 from ckpt.contract.backend import Backend
 from ckpt.contract.versions import Commit, History
 from ckpt.errors import ConfigError, CorruptRecordError, shown_key
-from ckpt.moving.replay import Replay, Step, plan_replay
+from ckpt.moving.replay import HistoryReplay, ReplayStep, plan_replay
 from ckpt.types import CommitId
 
 _BATCH_KEYS = 1024
 _BATCH_BYTES = 8 << 20
 
 
-class Found(StrEnum):
+class DifferenceKind(StrEnum):
     """How one thing differs between two stores."""
 
     ONLY_IN_SOURCE = "only in source"
@@ -40,7 +40,7 @@ class Found(StrEnum):
 class Difference:
     """One thing in which two stores differ: a namespace, a commit, a tip or a key."""
 
-    found: Found
+    found: DifferenceKind
     namespace: str
     what: str = "namespace"
     key: bytes | None = None
@@ -118,9 +118,9 @@ def diff(
                 f"{suggestion(name, in_source | in_target)}"
             )
         if name not in in_target:
-            yield Difference(Found.ONLY_IN_SOURCE, name)
+            yield Difference(DifferenceKind.ONLY_IN_SOURCE, name)
         elif name not in in_source:
-            yield Difference(Found.ONLY_IN_TARGET, name)
+            yield Difference(DifferenceKind.ONLY_IN_TARGET, name)
         else:
             yield from _diff_namespace(source, target, name)
 
@@ -157,17 +157,17 @@ def _diff_states(source: _State, target: _State) -> Iterator[Difference]:
         held = target.get(batch)
         for key, value in batch.items():
             if key not in held:
-                yield _key_difference(Found.ONLY_IN_SOURCE, source, key)
+                yield _key_difference(DifferenceKind.ONLY_IN_SOURCE, source, key)
             elif held[key] != value:
-                yield _key_difference(Found.DIFFERS, source, key)
+                yield _key_difference(DifferenceKind.DIFFERS, source, key)
     for batch in target.batches():
         held = source.get(batch)
         for key in batch:
             if key not in held:
-                yield _key_difference(Found.ONLY_IN_TARGET, source, key)
+                yield _key_difference(DifferenceKind.ONLY_IN_TARGET, source, key)
 
 
-def _key_difference(found: Found, state: _State, key: bytes) -> Difference:
+def _key_difference(found: DifferenceKind, state: _State, key: bytes) -> Difference:
     return Difference(found, state.namespace, "key", key, state.commit_id)
 
 
@@ -178,19 +178,19 @@ def _diff_namespace(source: Backend, target: Backend, name: str) -> Iterator[Dif
         yield from _diff_states(_State(source, name), _State(target, name))
         return
     if not ours or not theirs:
-        yield Difference(Found.DIFFERS, name, "kind (plain or versioned)")
+        yield Difference(DifferenceKind.DIFFERS, name, "kind (plain or versioned)")
         return
     in_source, in_target = {c.id: c for c in ours}, {c.id: c for c in theirs}
     for commit in ours:
         if commit.id not in in_target:
-            yield Difference(Found.ONLY_IN_SOURCE, name, "commit", commit_id=commit.id)
+            yield Difference(DifferenceKind.ONLY_IN_SOURCE, name, "commit", commit_id=commit.id)
         elif not _same_place(commit, in_target[commit.id], in_source):
-            yield Difference(Found.DIFFERS, name, "version or base", commit_id=commit.id)
+            yield Difference(DifferenceKind.DIFFERS, name, "version or base", commit_id=commit.id)
     for commit in theirs:
         if commit.id not in in_source:
-            yield Difference(Found.ONLY_IN_TARGET, name, "commit", commit_id=commit.id)
+            yield Difference(DifferenceKind.ONLY_IN_TARGET, name, "commit", commit_id=commit.id)
     if _end(source_history) != _end(target_history):
-        yield Difference(Found.DIFFERS, name, "tip or truncation")
+        yield Difference(DifferenceKind.DIFFERS, name, "tip or truncation")
     for commit in ours:
         if commit.id in in_target:
             yield from _diff_states(_State(source, name, commit.id), _State(target, name, commit.id))
@@ -277,7 +277,7 @@ def _copy_plain(
 def _copy_commits(
     source: Backend,
     target: Backend,
-    replay: Replay,
+    replay: HistoryReplay,
     done: int,
     progress: Progress,
     show: Callable[[Progress], None],
@@ -297,7 +297,7 @@ def _copy_commits(
 
 
 def _changes(
-    source: Backend, target: Backend, name: str, step: Step
+    source: Backend, target: Backend, name: str, step: ReplayStep
 ) -> tuple[dict[bytes, bytes], list[bytes]]:
     """What turns the state that the target shows at the step's parent into the source's at its commit."""
     wanted = _State(source, name, step.commit_id)
@@ -317,7 +317,9 @@ def _changes(
     return puts, deletes
 
 
-def _first_other(source: Backend, target: Backend, name: str, made: Iterable[Step]) -> Difference | None:
+def _first_other(
+    source: Backend, target: Backend, name: str, made: Iterable[ReplayStep]
+) -> Difference | None:
     for step in made:
         if not step.is_stand_in:
             ours, theirs = _State(source, name, step.commit_id), _State(target, name, step.commit_id)

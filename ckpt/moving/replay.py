@@ -32,7 +32,7 @@ Planned = tuple[CommitId, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReplayStep:
     """One commit to make."""
 
     commit_id: CommitId
@@ -49,10 +49,10 @@ Listing = frozenset[tuple[CommitId, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class HistoryReplay:
     """A plan that was played through: its steps, and where a half-made copy stands in it."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReplayStep, ...]
     truncated_below: int
     complete: Listing
     """What `versions` lists after the last step."""
@@ -71,7 +71,7 @@ class Replay:
         return None
 
 
-def plan_replay(commits: Sequence[Commit], tip_id: CommitId, truncated_below: int = 0) -> Replay:
+def plan_replay(commits: Sequence[Commit], tip_id: CommitId, truncated_below: int = 0) -> HistoryReplay:
     """The steps that make this history again in an empty namespace, proven to do so.
 
     Raises UnsupportedError for the rare history that commits alone cannot make again.
@@ -146,15 +146,15 @@ def _guarded(wanted: list[Commit], chain: list[Commit], *, anchored: bool) -> li
 
 def _played(
     steps: list[Planned], wanted: list[Commit], tip_id: CommitId, truncated_below: int
-) -> Replay | None:
+) -> HistoryReplay | None:
     history = History()
-    made: list[Step] = []
+    made: list[ReplayStep] = []
     try:
         for commit_id, version, base in steps:
             commit = history.prepare(version, base, commit_id)
             history.add(commit)
             explicit = commit.base if base is not None else None
-            made.append(Step(commit_id, version, explicit, commit.base, commit_id in _STAND_INS))
+            made.append(ReplayStep(commit_id, version, explicit, commit.base, commit_id in _STAND_INS))
         complete = _listing(history.commits())
         if truncated_below:
             history.apply(history.plan_truncation(truncated_below))
@@ -169,7 +169,7 @@ def _played(
         and tip.id == tip_id
         and all(history[c.id].base == c.base for c in wanted if c.base is None or c.base in listed)
     ):
-        return Replay(tuple(made), truncated_below, complete, truncated)
+        return HistoryReplay(tuple(made), truncated_below, complete, truncated)
     return None
 
 

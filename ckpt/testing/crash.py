@@ -33,7 +33,7 @@ from ckpt.contract.addresses import parse_address
 from ckpt.contract.backend import Backend
 from ckpt.contract.registry import load_factory, open_backend
 from ckpt.errors import CkptError, ConfigError
-from ckpt.testing.crash_ledger import Ledger, Message, Phase
+from ckpt.testing.crash_ledger import CrashLedger, Message, WriterPhase
 from ckpt.testing.crash_writer import LENGTH, write_until_killed
 
 _SMALL_LOG = "segment_bytes=64KiB&recent_records=200"
@@ -45,7 +45,7 @@ class LossError(AssertionError):
 
 
 @dataclass(slots=True)
-class Outcome:
+class KillCounts:
     """What all rounds together did."""
 
     rounds: int = 0
@@ -61,15 +61,15 @@ def kill_rounds(
     *,
     seed: int = 0,
     seconds_per_round: float = 0.25,
-    on_round: Callable[[Outcome], object] = lambda _: None,
-) -> Outcome:
+    on_round: Callable[[KillCounts], object] = lambda _: None,
+) -> KillCounts:
     """Kill a writer to the store at `address` that many times; raises LossError on the first loss.
 
     The store must be new. Call it from a process without other threads: it forks.
     """
     rng = random.Random(seed)
-    ledger = Ledger()
-    outcome = Outcome()
+    ledger = CrashLedger()
+    outcome = KillCounts()
     for number in range(1, rounds + 1):
         moment = _choose_moment(rng, number, seconds_per_round)
         problems: list[str] = []
@@ -109,7 +109,7 @@ def _choose_moment(rng: random.Random, number: int, seconds_per_round: float) ->
     return _Moment(rng.random() * seconds_per_round)
 
 
-def _opened(address: str, ledger: Ledger, *, read_only: bool) -> Backend:
+def _opened(address: str, ledger: CrashLedger, *, read_only: bool) -> Backend:
     """The store to look at; half of the time only as a reader, so that the next writer has to recover."""
     factory = load_factory(parse_address(address).scheme)
     if read_only and ledger.acknowledged and getattr(factory, "reads_need_mode", False):
@@ -117,7 +117,7 @@ def _opened(address: str, ledger: Ledger, *, read_only: bool) -> Backend:
     return open_backend(address)
 
 
-def _run_and_kill(address: str, ledger: Ledger, seed: int, moment: _Moment) -> None:
+def _run_and_kill(address: str, ledger: CrashLedger, seed: int, moment: _Moment) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -152,7 +152,7 @@ def _messages(pipe: int, moment: _Moment, child: int) -> Iterator[Message]:
             end = LENGTH.size + LENGTH.unpack_from(data)[0]
             message = decoder.decode(bytes(data[LENGTH.size : end]))
             del data[:end]
-            if moment.phase is not None and message == Phase(moment.phase):
+            if moment.phase is not None and message == WriterPhase(moment.phase):
                 deadline_s = min(deadline_s, time.monotonic() + moment.into_phase_s)
             yield message
     if alive:
@@ -187,7 +187,7 @@ def main(rounds: int, address: str | None, seed: int | None, seconds_per_round: 
         with Progress(*columns, console=console, auto_refresh=False) as progress:
             task = progress.add_task("kill -9", total=rounds, acknowledged=0)
 
-            def show(outcome: Outcome) -> None:
+            def show(outcome: KillCounts) -> None:
                 progress.update(task, completed=outcome.rounds, acknowledged=outcome.acknowledged)
                 if console.is_terminal:
                     progress.refresh()

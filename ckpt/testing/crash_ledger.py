@@ -1,8 +1,8 @@
 """What a store may hold after its writer was killed: everything acknowledged, and perhaps what was under way.
 
-The writer reports each write before it begins (a message below) and after it returned (`Done`). From these
-the ledger knows, without asking the store, what must be there: an acknowledged write is, a write that was
-under way may be (whole, unless the backend says that its puts are not atomic), and nothing else is.
+The writer reports each write before it begins (a message below) and after it returned (`Acknowledged`). From
+these the ledger knows, without asking the store, what must be there: an acknowledged write is, a write that
+was under way may be (whole, unless the backend says that its puts are not atomic), and nothing else is.
 
 Values are functions of the number of their write, so a report is small and a value is checked to the byte.
 """
@@ -32,7 +32,7 @@ class Write(msgspec.Struct, tag="write", array_like=True):
     deletes: list[bytes]
 
 
-class Commit(msgspec.Struct, tag="commit", array_like=True):
+class CommitReport(msgspec.Struct, tag="commit", array_like=True):
     """One commit of a versioned namespace; its id follows from its number."""
 
     number: int
@@ -71,13 +71,13 @@ class Save(msgspec.Struct, tag="save", array_like=True):
     deleted: bool
 
 
-class Done(msgspec.Struct, tag="done", array_like=True):
+class Acknowledged(msgspec.Struct, tag="done", array_like=True):
     """The write of that number was acknowledged."""
 
     number: int
 
 
-class Phase(msgspec.Struct, tag="phase", array_like=True):
+class WriterPhase(msgspec.Struct, tag="phase", array_like=True):
     """What the writer is doing from now on: `opening`, `writing` or `closing`."""
 
     name: str
@@ -89,7 +89,7 @@ class Broke(msgspec.Struct, tag="broke", array_like=True):
     trace: str
 
 
-Message = Write | Commit | Truncate | Drop | Save | Done | Phase | Broke
+Message = Write | CommitReport | Truncate | Drop | Save | Acknowledged | WriterPhase | Broke
 
 
 def value_of(number: int, key: bytes) -> bytes:
@@ -131,15 +131,15 @@ class Saved:
         self.known = True
 
 
-class Ledger:
+class CrashLedger:
     """Everything that was reported, in the form in which it can be compared with a store.
 
     Examples
     --------
     >>> import ckpt
-    >>> ledger = Ledger()
+    >>> ledger = CrashLedger()
     >>> ledger.report(Write(1, "words", [b"be"], []))
-    >>> ledger.report(Done(1))
+    >>> ledger.report(Acknowledged(1))
     >>> with ckpt.open_backend("memory://") as backend:
     ...     list(ledger.compare(backend))
     ["'words' is not what was acknowledged: b'be' is missing"]
@@ -154,19 +154,19 @@ class Ledger:
         self.survivors = 0
         """Writes that were under way, never acknowledged, and found in the store."""
         self.phase = "opening"
-        self._under_way: dict[int, Write | Commit | Truncate | Drop | Save] = {}
+        self._under_way: dict[int, Write | CommitReport | Truncate | Drop | Save] = {}
 
     def report(self, message: Message) -> None:
         """Take one message of the writer into account."""
         match message:
-            case Done(number):
+            case Acknowledged(number):
                 self.acknowledged += 1
                 done = self._under_way.pop(number)
                 if isinstance(done, Save):
                     self.saves[done.namespace][done.key].acknowledge(number)
                 else:
                     self._apply(done)
-            case Phase(name):
+            case WriterPhase(name):
                 self.phase = name
             case Broke(trace):
                 raise AssertionError(f"the writer failed:\n{trace}")
@@ -177,14 +177,14 @@ class Ledger:
                     keys = self.saves.setdefault(message.namespace, {})
                     keys.setdefault(message.key, Saved()).since.append((message.number, message.deleted))
 
-    def _apply(self, message: Write | Commit | Truncate | Drop) -> None:
+    def _apply(self, message: Write | CommitReport | Truncate | Drop) -> None:
         match message:
             case Write(number, name, puts, deletes):
                 state = self.plain.setdefault(name, {})
                 state.update((key, value_of(number, key)) for key in puts)
                 for key in deletes:
                     state.pop(key, None)
-            case Commit(number, name, version, base, puts, deletes):
+            case CommitReport(number, name, version, base, puts, deletes):
                 items = {key: value_of(number, key) for key in puts}
                 space = self.versioned.setdefault(name, ModelNamespace())
                 space.commit(message.id, version, base, items, deletes)
@@ -202,7 +202,7 @@ class Ledger:
         for name in {*self.plain, *self.versioned, *under_way}:
             if not backend.capabilities.atomic_put and isinstance(under_way.get(name), Write | Drop):
                 self._settle_in_part(under_way.pop(name), backend)
-            versioned = name in self.versioned or isinstance(under_way.get(name), Commit)
+            versioned = name in self.versioned or isinstance(under_way.get(name), CommitReport)
             check = self._compare_versioned if versioned else self._compare_plain
             problem = self._try(name, backend, check)
             if problem is not None and (last := under_way.get(name)) is not None:
@@ -219,7 +219,7 @@ class Ledger:
         known = {*self.plain, *self.versioned, *self.saves}
         yield from (f"namespace {name!r} was never written" for name in set(backend.namespaces()) - known)
 
-    def _settle_in_part(self, message: Write | Commit | Truncate | Drop, backend: Backend) -> None:
+    def _settle_in_part(self, message: Write | CommitReport | Truncate | Drop, backend: Backend) -> None:
         """Take each key as it is found, if that is what it was or what it was to be."""
         name = message.namespace
         before = dict(self.plain.get(name, {}))

@@ -23,16 +23,16 @@ from ckpt.contract.backend import Backend, Compacts
 from ckpt.contract.registry import open_backend
 from ckpt.keeper.safekeeper import SafeKeeper
 from ckpt.testing.crash_ledger import (
+    Acknowledged,
     Broke,
-    Commit,
-    Done,
+    CommitReport,
+    CrashLedger,
     Drop,
-    Ledger,
     Message,
-    Phase,
     Save,
     Truncate,
     Write,
+    WriterPhase,
     state_of,
     value_of,
 )
@@ -63,7 +63,7 @@ class Reporter:
         os.write(self._pipe, LENGTH.pack(len(data)) + data)
 
 
-def write_until_killed(address: str, pipe: int, ledger: Ledger, seed: int) -> None:
+def write_until_killed(address: str, pipe: int, ledger: CrashLedger, seed: int) -> None:
     """Never returns normally; on an error it reports what happened."""
     reporter = Reporter(pipe, ledger.last_number)
     rng = random.Random(seed)
@@ -74,10 +74,10 @@ def write_until_killed(address: str, pipe: int, ledger: Ledger, seed: int) -> No
         reporter.say(Broke(traceback.format_exc()[-3000:]))
 
 
-def _one_life(address: str, reporter: Reporter, ledger: Ledger, rng: random.Random) -> None:
-    reporter.say(Phase("opening"))
+def _one_life(address: str, reporter: Reporter, ledger: CrashLedger, rng: random.Random) -> None:
+    reporter.say(WriterPhase("opening"))
     with open_backend(address) as backend, SafeKeeper(backend) as keeper:
-        reporter.say(Phase("writing"))
+        reporter.say(WriterPhase("writing"))
         jobs: list[Iterator[None]] = [
             _write(backend, reporter, f"plain-{i}", f"store-{i}", ledger, random.Random(rng.random()))
             for i in (1, 2)
@@ -96,7 +96,7 @@ def _one_life(address: str, reporter: Reporter, ledger: Ledger, rng: random.Rand
             thread.join()
         if failures:
             raise failures[0]
-        reporter.say(Phase("closing"))
+        reporter.say(WriterPhase("closing"))
 
 
 def _run(job: Iterator[None], operations: int, failures: list[BaseException]) -> None:
@@ -108,7 +108,7 @@ def _run(job: Iterator[None], operations: int, failures: list[BaseException]) ->
 
 
 def _write(
-    backend: Backend, reporter: Reporter, plain: str, store: str, ledger: Ledger, rng: random.Random
+    backend: Backend, reporter: Reporter, plain: str, store: str, ledger: CrashLedger, rng: random.Random
 ) -> Iterator[None]:
     """Batches of puts and deletes, commits with retries and branches, truncations, drops; one per step."""
     space = ledger.versioned.setdefault(store, ModelNamespace())
@@ -127,13 +127,13 @@ def _write(
             reporter.say(Drop(number, plain))
             backend.drop(plain)
         elif choice < 0.92 or not space.commits:
-            _commit(backend, reporter, store, space, Commit(number, store, 0, None, puts, deletes), rng)
+            _commit(backend, reporter, store, space, CommitReport(number, store, 0, None, puts, deletes), rng)
         else:
             keep_from = max(space.truncated_below, space.tip_version - rng.randrange(_KEPT_VERSIONS))
             reporter.say(Truncate(number, store, keep_from))
             backend.truncate(store, keep_from)
             space.truncate(keep_from)
-        reporter.say(Done(number))
+        reporter.say(Acknowledged(number))
         yield
 
 
@@ -142,7 +142,7 @@ def _commit(
     reporter: Reporter,
     store: str,
     space: ModelNamespace,
-    commit: Commit,
+    commit: CommitReport,
     rng: random.Random,
 ) -> None:
     version = space.tip_version + 1
@@ -176,4 +176,4 @@ def _save(keeper: SafeKeeper, reporter: Reporter, rng: random.Random) -> Iterato
 
 def _acknowledge(reporter: Reporter, number: int, done: Future[None]) -> None:
     error = done.exception()
-    reporter.say(Done(number) if error is None else Broke(f"save {number} failed: {error!r}"))
+    reporter.say(Acknowledged(number) if error is None else Broke(f"save {number} failed: {error!r}"))

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 import ckpt.spark.demo
 from ckpt.demo import plain
-from ckpt.demo.plain import Outcome, Report, count
+from ckpt.demo.plain import WordCountResult, WorkerReport, count
 from ckpt.demo.words import counts, stream
 from ckpt.errors import ConfigError
 
 Run = Callable[..., Result]
 
-EXACT = Outcome(
+EXACT = WordCountResult(
     events=2000, words=2, killed_at=1000, resumed_at=0, skipped=9, wrong=(), top=(("be", 1, 1), ("or", 1, 1))
 )
 
@@ -95,12 +95,12 @@ def test_wrong_addresses(run: Run, address: str, says: str) -> None:
 def test_a_worker_that_stops_between_barriers_is_continued_exactly(tmp_path: Path) -> None:
     """Without a process: the first worker ends by an error at an offset that is not a safe position."""
     address = f"log://{tmp_path}/demo"
-    seen: list[Report] = []
+    seen: list[WorkerReport] = []
 
     class StoppedError(Exception):
         pass
 
-    def stop(report: Report) -> None:
+    def stop(report: WorkerReport) -> None:
         if report.offset >= 7000:
             raise StoppedError
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import Result
 
 from ckpt.dev import fleet, processes
-from ckpt.dev.state import State
+from ckpt.dev.state import ServerState
 
 Run = Callable[..., Result]
 Ask = Callable[..., bytes]
@@ -82,7 +82,7 @@ class TestRoundTrip:
             run("down", "redis")
         else:
             os.kill(redis.pids["redis"], signal.SIGKILL)
-            State.load(redis.folder).processes["redis"].wait(60)
+            ServerState.load(redis.folder).processes["redis"].wait(60)
         assert status(run) == {}
         run("up", "redis")
         after = status(run)["redis"]
@@ -143,7 +143,7 @@ def test_a_number_that_belongs_to_another_process_now_is_not_running(
     redis = fleet.shared("redis")
     os.makedirs(redis.folder)
     recycled = processes.Process(other.pid, other.started_ticks - 1, other.boot)
-    State(ports={"port": 1}, processes={"redis": recycled}).save(redis.folder)
+    ServerState(ports={"port": 1}, processes={"redis": recycled}).save(redis.folder)
     assert status(run) == {}
     assert run("down", "redis").stdout == "redis does not run\n"
     assert other.alive

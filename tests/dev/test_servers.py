@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ckpt.dev import Server, TlsFiles, cassandra, probes
-from ckpt.dev.state import State
+from ckpt.dev.state import ServerState
 from ckpt.errors import BackendUnavailableError, ConfigError
 
 Ask = Callable[..., bytes]
@@ -158,7 +158,7 @@ def test_it_does_not_outlive_a_test_that_was_killed(private_server: Start, tmp_p
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as test:
         assert test.stdout is not None
         assert test.stdout.readline() == b"ready\n"
-        redis = State.load(str(tmp_path / "theirs")).processes["redis"]
+        redis = ServerState.load(str(tmp_path / "theirs")).processes["redis"]
         assert redis.alive
         os.kill(test.pid, signal.SIGKILL)
     assert redis.wait(60)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import ckpt
-from ckpt.keeper.metrics import Histogram
+from ckpt.keeper.metrics import BucketHistogram
 
 SAMPLE = re.compile(
     r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)"
@@ -101,6 +101,6 @@ def test_an_idle_keeper_has_a_valid_page(open_keeper: Any) -> None:
 
 
 def test_a_value_on_the_bound_belongs_to_the_bucket() -> None:
-    histogram = Histogram([1, 2])
+    histogram = BucketHistogram([1, 2])
     histogram.observe_many([1, 2, 3])
     assert histogram.read() == {"buckets": {1: 1, 2: 2}, "count": 3, "sum": 6.0}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ckpt
 from ckpt.errors import CkptError, ConfigError, CorruptRecordError, UnsupportedError, VersionNotFoundError
-from ckpt.moving.copying import Found, Progress, copy, diff
+from ckpt.moving.copying import DifferenceKind, Progress, copy, diff
 from ckpt_backends.memory import MemoryBackend
 from tests.effort import effort
 
@@ -173,9 +173,9 @@ class TestPlain:
             for backend, state in ((source, ours), (target, theirs)):
                 backend.put_many("n", {b"always there": b"", **state})
             found = {(d.key, d.found) for d in diff(source, target)}
-        expected = {(k, Found.ONLY_IN_SOURCE) for k in ours.keys() - theirs.keys()}
-        expected |= {(k, Found.ONLY_IN_TARGET) for k in theirs.keys() - ours.keys()}
-        expected |= {(k, Found.DIFFERS) for k in ours.keys() & theirs.keys() if ours[k] != theirs[k]}
+        expected = {(k, DifferenceKind.ONLY_IN_SOURCE) for k in ours.keys() - theirs.keys()}
+        expected |= {(k, DifferenceKind.ONLY_IN_TARGET) for k in theirs.keys() - ours.keys()}
+        expected |= {(k, DifferenceKind.DIFFERS) for k in ours.keys() & theirs.keys() if ours[k] != theirs[k]}
         assert found == expected
 
 
@@ -230,7 +230,7 @@ class TestVersioned:
     ) -> None:
         source.commit("s", 1, {b"k": b"1"}, commit_id="a")
         target.commit("s", 1, {b"k": b"2"}, commit_id="a")
-        assert [(d.what, d.found) for d in diff(source, target)] == [("key", Found.DIFFERS)]
+        assert [(d.what, d.found) for d in diff(source, target)] == [("key", DifferenceKind.DIFFERS)]
         with pytest.raises(ConfigError, match="holds other data"):
             copy(source, target)
 

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 import ckpt
-from ckpt.testing.crash_ledger import Commit, Done, Drop, Ledger, Save, Truncate, Write, value_of
+from ckpt.testing.crash_ledger import (
+    Acknowledged,
+    CommitReport,
+    CrashLedger,
+    Drop,
+    Save,
+    Truncate,
+    Write,
+    value_of,
+)
 from tests.effort import effort
 
 
@@ -60,15 +69,15 @@ class TestLedger:
         return ckpt.open_backend(f"memory://{tmp_path}")
 
     def test_an_acknowledged_write_must_be_there(self, backend: ckpt.Backend) -> None:
-        ledger = Ledger()
+        ledger = CrashLedger()
         ledger.report(Write(1, "words", [b"a", b"b"], []))
-        ledger.report(Done(1))
+        ledger.report(Acknowledged(1))
         backend.put_many("words", {b"a": value_of(1, b"a")})
         assert any("b'b' is missing" in problem for problem in ledger.compare(backend))
 
     def test_a_write_under_way_may_be_there_or_not(self, backend: ckpt.Backend) -> None:
         for is_there in (False, True):
-            ledger = Ledger()
+            ledger = CrashLedger()
             ledger.report(Write(1, "words", [b"a"], []))
             if is_there:
                 backend.put_many("words", {b"a": value_of(1, b"a")})
@@ -76,22 +85,22 @@ class TestLedger:
             assert ledger.survivors == is_there
 
     def test_half_of_a_batch_is_a_loss(self, backend: ckpt.Backend) -> None:
-        ledger = Ledger()
+        ledger = CrashLedger()
         ledger.report(Write(1, "words", [b"a", b"b"], []))
         backend.put_many("words", {b"a": value_of(1, b"a")})
         assert list(ledger.compare(backend))
 
     def test_what_was_never_written_is_a_loss(self, backend: ckpt.Backend) -> None:
         backend.put_many("words", {b"a": b"1"})
-        assert list(Ledger().compare(backend)) == ["namespace 'words' was never written"]
+        assert list(CrashLedger().compare(backend)) == ["namespace 'words' was never written"]
 
     def test_commits_must_be_whole_and_in_their_chain(self, backend: ckpt.Backend) -> None:
-        ledger = Ledger()
+        ledger = CrashLedger()
         for message in (
-            Commit(1, "store", 1, None, [b"a"], []),
-            Done(1),
-            Commit(2, "store", 2, None, [b"b"], [b"a"]),
-            Done(2),
+            CommitReport(1, "store", 1, None, [b"a"], []),
+            Acknowledged(1),
+            CommitReport(2, "store", 2, None, [b"b"], [b"a"]),
+            Acknowledged(2),
             Truncate(3, "store", 2),
         ):
             ledger.report(message)
@@ -100,16 +109,16 @@ class TestLedger:
         assert any("b'a' was never written" in problem for problem in ledger.compare(backend))
 
     def test_a_drop_under_way_may_have_happened(self, backend: ckpt.Backend) -> None:
-        ledger = Ledger()
-        for message in (Write(1, "words", [b"a"], []), Done(1), Drop(2, "words")):
+        ledger = CrashLedger()
+        for message in (Write(1, "words", [b"a"], []), Acknowledged(1), Drop(2, "words")):
             ledger.report(message)
         assert list(ledger.compare(backend)) == []
 
     def test_a_save_may_be_newer_than_acknowledged_but_not_older(self, backend: ckpt.Backend) -> None:
-        ledger = Ledger()
+        ledger = CrashLedger()
         with ckpt.SafeKeeper(backend) as keeper:
             for number in (1, 2, 3):
                 ledger.report(Save(number, "saves", b"k", False))
-            ledger.report(Done(2))
+            ledger.report(Acknowledged(2))
             keeper.namespace("saves").save("k", {"number": 1, "text": "x" * (7919 % 700)}).result()
             assert any("holds save 1" in problem for problem in ledger.compare(backend))
