@@ -93,7 +93,7 @@ class SidecarClient:
         self._token = token
         self._tls = tls
         self._timeout_s = timeout_s
-        self._idle: list[_Connection] = []
+        self._idle: list[_ClientConnection] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -238,7 +238,7 @@ class SidecarClient:
             if not done:
                 connection.close()
 
-    def _take(self) -> _Connection:
+    def _take(self) -> _ClientConnection:
         with self._lock:
             if self._closed:
                 raise BackendUnavailableError(f"the client of {self.name} is closed; make a new one")
@@ -246,9 +246,9 @@ class SidecarClient:
                 return self._idle.pop()
         return self._connect()
 
-    def _connect(self, *, lifeline: bool = False) -> _Connection:
+    def _connect(self, *, lifeline: bool = False) -> _ClientConnection:
         try:
-            return _Connection(self.name, self._token, self._tls, self._timeout_s, lifeline=lifeline)
+            return _ClientConnection(self.name, self._token, self._tls, self._timeout_s, lifeline=lifeline)
         except OSError as error:
             self._fail(error)
 
@@ -257,7 +257,7 @@ class SidecarClient:
             f"the sidecar at {self.name} does not answer ({error}); see that it runs: ckpt serve"
         ) from error
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: _ClientConnection) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(connection)
@@ -290,7 +290,7 @@ class SidecarClient:
         return f"<SidecarClient {self.name}>"
 
 
-class _Connection:
+class _ClientConnection:
     """One connection that was let in."""
 
     def __init__(

@@ -35,11 +35,11 @@ class Scrapes:
         class Handler(_Handler):
             make_page = staticmethod(page)
 
-        class Server(HTTPServer):
+        class ScrapeServer(HTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         try:
-            self._server = Server((host, port), Handler)
+            self._server = ScrapeServer((host, port), Handler)
         except OSError as error:
             raise ConfigError(
                 f"cannot answer scrapes on {host} port {port}: {error}; choose another for --metrics"
