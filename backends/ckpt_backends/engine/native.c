@@ -112,7 +112,7 @@ static int take_head(Entries *self)
             return -1;
         }
         memcpy(self->head, run, length);
-        /* From here on the copy counts: a file may change under whoever looks at it. */
+        /* From here on the copy counts: a file may change while it is read. */
         if (head_length(self->head, size) == length && xxh3_64(self->head, length, 0) == u64_at(run + length)) {
             self->head_len = length;
             self->namespaces = u32_at(self->head + 12);
@@ -135,7 +135,7 @@ static int make_verified(Entries *self)
     return failed ? -1 : 0;
 }
 
-/* Whole or not at all: there is no `__init__` that somebody could leave out. */
+/* Made whole by `__new__`: without an `__init__`, no caller can skip a part of it. */
 static PyObject *entries_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *run;
@@ -242,7 +242,7 @@ static PyObject *segment_of(const View *view, uint64_t location)
         Py_INCREF(segment);
     } else if (lives > 0 && !PyErr_Occurred()) {
         segment = PyObject_CallFunctionObjArgs(view->fetch, number, NULL);
-        /* Who takes a closer look will find the same error, and the words that go with the key. */
+        /* The caller takes a closer look, finds the same error, and names the key in it. */
         if (!segment && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
     }
     Py_DECREF(number);
