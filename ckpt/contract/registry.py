@@ -1,7 +1,7 @@
 """From an address to an open backend: schemes, lazy imports, install hints, entry points.
 
 A backend's module is imported on first use, so a missing driver is one sentence with the command that
-installs it, and costs nothing to those who do not use it. Third parties register a scheme with an entry
+installs it, and costs programs that do not use it nothing. Third parties register a scheme with an entry
 point in the group `ckpt.backends`:
 
 ```toml

@@ -53,7 +53,7 @@ class Committer:
                     if mode == "plain" and not is_fresh:
                         raise versions_need_commits(space.namespace)
             except CkptError:
-                # What this handle knows may be out of date, and only then is it asked for.
+                # What this handle knows may be out of date: only then is the server asked again.
                 if is_fresh:
                     raise
                 space.refresh()

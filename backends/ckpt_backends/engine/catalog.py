@@ -159,7 +159,7 @@ class Catalog:
                     self.next_id = max(self.next_id, control["id"] + 1)
             case "truncate":
                 if (state := self.by_id.get(control["id"])) and state.history is not None:
-                    # Commits may have gone with a retired segment; then a later catalog frame says it all.
+                    # Commits may have gone with a retired segment; then a later catalog frame replaces all.
                     with contextlib.suppress(VersionNotFoundError):
                         state.truncate(state.history.plan_truncation(control["keep_from"]))
             case "claim":

@@ -150,8 +150,8 @@ class Replay:
     def _ends_here(self, segment: Segment, offset: int, expected: int, following: int) -> bool:
         """Whether a segment ends at an offset where no frame starts, although its successor is not there."""
         if self._first(following) == expected:
-            return True  # the next segment goes on from here; only its header does not say so
-        # Its successor was retired, and with it the word of where this one ended. The catalog knows.
+            return True  # the next segment continues here, although its header names another predecessor
+        # The segment after it, whose header held the length of this one, was retired; the catalog says so.
         return (
             self._headers[following] is not None
             and self._next_frame(segment, offset + 1, len(segment.buffer)) is None

@@ -100,7 +100,7 @@ class _Socket:
         self.sock.close()
 
 
-class _Connection:
+class _ThriftConnection:
     """One connection and the client that speaks over it."""
 
     def __init__(self, endpoint: Endpoint, deadline_s: float) -> None:
@@ -136,7 +136,7 @@ class Connections:
         self.endpoint = endpoint
         self._timeout_s = endpoint.options.timeout_s
         self._free = threading.BoundedSemaphore(endpoint.options.connections)
-        self._idle: list[_Connection] = []
+        self._idle: list[_ThriftConnection] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -154,10 +154,10 @@ class Connections:
             self._free.release()
 
     def _call(self, method: str, arguments: tuple[object, ...], deadline_s: float) -> Any:
-        connection: _Connection | None = None
+        connection: _ThriftConnection | None = None
         is_whole = False
         try:
-            connection = self._taken() or _Connection(self.endpoint, deadline_s)
+            connection = self._taken() or _ThriftConnection(self.endpoint, deadline_s)
             answer = connection.call(method, arguments, deadline_s)
             is_whole = True
         except (thrift.IOError, thrift.IllegalArgument, thrift.AlreadyExists) as error:
@@ -172,7 +172,7 @@ class Connections:
                 self._put_back(connection, is_usable=is_whole)
         return answer
 
-    def _taken(self) -> _Connection | None:
+    def _taken(self) -> _ThriftConnection | None:
         while True:
             with self._lock:
                 if self._closed:
@@ -186,7 +186,7 @@ class Connections:
                 return connection
             connection.close()
 
-    def _put_back(self, connection: _Connection, *, is_usable: bool) -> None:
+    def _put_back(self, connection: _ThriftConnection, *, is_usable: bool) -> None:
         connection.idle_since_s = time.monotonic()
         with self._lock:
             if is_usable and not self._closed:

@@ -137,7 +137,7 @@ class RowLedger:
             self._heads[row] = head
             if self._attempts.get(row) is attempt:
                 del self._attempts[row]
-        # An attempt of which no answer was heard may have succeeded.
+        # An attempt without an answer may have succeeded.
         return is_newest or head.name_of(attempt.number) == attempt.name
 
     def forget(self, row: bytes, below: int) -> None:

@@ -111,7 +111,7 @@ class PlainWriter:
                 except NotNowError:
                     raise
                 except CkptError:
-                    # Its own caller has heard that it failed.
+                    # The call that began it has raised already.
                     pass
             return self._finish(namespace, writer, _Batch(puts, deletes, fence))
 

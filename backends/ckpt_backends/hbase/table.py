@@ -214,7 +214,7 @@ class Table:
                 yield page
         finally:
             if scanner is not None:
-                # A server that does not hear of it forgets the scanner after a while by itself.
+                # If this fails, the server forgets the scanner after a while by itself.
                 with contextlib.suppress(CkptError):
                     self._call("scannerClose", scanner)
 

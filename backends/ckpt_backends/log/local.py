@@ -98,8 +98,8 @@ class LocalStorage(MappedSegments):
             fd, recycled = self._make_file(path, size)
             try:
                 self._disk.pwrite(fd, [header.encode()], 0)
-                # A recycled file is longer than its header says anything about; what it held before cannot
-                # be taken for frames of this segment, because their checksums have another seed.
+                # A recycled file still holds old frames. They are never taken for frames of this segment,
+                # because their checksums have another seed.
                 self._disk.sync(fd)
                 self._disk.sync_dir(self._segments_dir)
                 segment = self._map(header.number, seed)

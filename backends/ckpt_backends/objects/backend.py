@@ -272,7 +272,7 @@ class FsspecBackend(EngineBackend):
                 if mine:
                     self._write(lambda: self._release(mine))
             except CkptError:
-                pass  # without a goodbye this handle stays the owner until another one claims
+                pass  # this handle stays the owner until another one claims
         super().close()
 
     def _write(
@@ -387,10 +387,10 @@ class FsspecBackend(EngineBackend):
 
     def _catch_up(self) -> None:
         engine = self._engine
-        # While frames of our own are under way it is unknown whether another handle was first. From the
-        # second time on, though, they were begun after we came, and on top of all that there was.
+        # While frames of this handle are under way it is unknown whether another handle was first. From the
+        # second round on, those frames were begun after this call, on top of everything that was stored then.
         for _ in range(4):
-            with contextlib.suppress(BackendUnavailableError):  # which is for their writer to hear
+            with contextlib.suppress(BackendUnavailableError):  # the call that appended them raises it
                 engine.wait_durable(engine.everything())
             if self._look_anew():
                 return
