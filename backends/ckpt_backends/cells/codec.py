@@ -100,7 +100,7 @@ class CellCodec:
             raw = row_of(key)
             if raw is None:
                 continue
-            # What nearly all rows are, in half the time of `decode`; whatever else it is, that one says.
+            # The form of nearly all rows, in half the time of `decode`, which handles every other form.
             if len(raw) >= _START:
                 form, check, flags = unpack(raw)
                 if flags == 0 and form == _FORMAT:
