@@ -36,7 +36,7 @@ def require_writable(path: str | os.PathLike[str]) -> None:
         if not file.exists():
             file.touch()
             file.unlink()
-        elif not (file.is_file() or os.access(file, os.W_OK)):  # whoever reads a pipe must not see it end yet
+        elif not (file.is_file() or os.access(file, os.W_OK)):  # a pipe stays open for its reader
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         elif file.is_file():
             file.open("ab").close()
@@ -63,7 +63,7 @@ def only_one(given: Mapping[str, bool]) -> None:
 
 
 def refused(path: str | None, write: Callable[[str], object]) -> list[str]:
-    """Nothing if it was written there, or nobody asked for it; else why not, which is no reason to stop.
+    """Nothing if it was written there, or was not asked for; else why not, which is no reason to stop.
 
     Examples
     --------
