@@ -150,9 +150,6 @@ def run(
         "spark.sql.extensions": "ckpt.spark.CkptExtensions",
         "spark.sql.streaming.stateStore.providerClass": "ckpt.spark.CkptStateStoreProvider",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": str(checkpoint_format),
-        # StateStore.stop waits for maintenance that may wait for its lock: for five minutes without these.
-        "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "5s",
-        "spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout": "5s",
         "spark.sql.streaming.stateStore.ckpt.address": f"log://{work}/log",
         "spark.sql.streaming.stateStore.ckpt.python": sys.executable,
     }
