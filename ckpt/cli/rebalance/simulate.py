@@ -167,7 +167,7 @@ def _failure(text: str) -> sim.Failure:
 
 
 def _progress(planner: str, intervals: int) -> Callable[[sim.Record], object]:
-    """Says how far it is, where somebody watches."""
+    """Says how far it is, on a terminal."""
     if not sys.stderr.isatty():
         return lambda _: None
     done = 0

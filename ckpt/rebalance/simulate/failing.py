@@ -76,7 +76,7 @@ class FromStore:
     """The instance starts again and reads all its state from a store; its tuples wait until then."""
 
     detect_s: float = 1.0
-    """Until somebody notices and a new process is there."""
+    """How long it takes until the failure is noticed and a new process is there."""
     read_bytes_s: float = 100e6
 
     def __post_init__(self) -> None:

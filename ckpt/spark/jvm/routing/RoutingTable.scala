@@ -89,7 +89,7 @@ object RoutingTable {
   def hashed(partitions: Int): RoutingTable = {
     val out = ByteBuffer.allocate(HeadBytes + ChecksumBytes).order(ByteOrder.LITTLE_ENDIAN)
     out.put(Magic).putShort(Format.toShort).putLong(0).putLong(0).putInt(partitions)
-    new RoutingTable(out.array, partitions) // it is never written anywhere, so nobody asks for its checksum
+    new RoutingTable(out.array, partitions) // it is written nowhere, so it needs no checksum
   }
 
   /** Slots are a hash in the upper half and its partition, counted from 1, in the lower; zero is an empty slot. */
