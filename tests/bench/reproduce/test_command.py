@@ -228,10 +228,12 @@ class TestOtherPapers:
         signal.signal(signal.SIGINT, before)
 
     @pytest.mark.usefixtures("hears_ctrl_c")
-    def test_another_ctrl_c_while_folders_are_removed_costs_no_results(self, paper, reproduce, monkeypatch):
+    def test_another_ctrl_c_while_folders_are_removed_costs_no_results(
+        self, paper, reproduce, monkeypatch, tmp_path
+    ):
         @contextlib.contextmanager
         def folder(_):
-            yield "."
+            yield str(tmp_path)
             signal.raise_signal(signal.SIGINT)
 
         monkeypatch.setattr(command, "_new_folder", folder)
