@@ -46,8 +46,9 @@ object RouteState extends Logging {
         val (sharing, apart) = before.partition(_.exchanges.exists(e => one.exchanges.exists(_ eq e)))
         apart :+ (sharing :+ one).reduce(_ + _)
       }
-      val hadoopConf = plan.session.sessionState.newHadoopConf()
-      val namespace = Namespace.ofTables(groups.head.info.checkpointLocation, hadoopConf)
+      val run = groups.head.info.queryRunId
+      val namespace = Namespace.ofTables(
+        groups.head.info.checkpointLocation, run.toString, plan.session.sessionState.newHadoopConf())
       val loads = Namespace.ofLoads(namespace)
       val sidecar = Sidecar.of(Settings.sidecar(StateStoreConf(conf)))
       val routings = new IdentityHashMap[ShuffleExchangeExec, (Routing, KeyCounts)]
@@ -61,7 +62,7 @@ object RouteState extends Logging {
       }
       val batch = groups.head.info.storeVersion
       LoadReports.expect(
-        plan.session.sparkContext, groups.head.info.queryRunId, CountedBatch(batch, loads, sidecar, counted))
+        plan.session.sparkContext, run, CountedBatch(batch, loads, sidecar, counted))
       // Exchanges are known by their identity, and one may be under another: from the top down.
       def place(node: SparkPlan): SparkPlan = node match {
         case exchange: ShuffleExchangeExec if routings.containsKey(exchange) =>
@@ -77,7 +78,7 @@ object RouteState extends Logging {
   private def placedBy(exchange: ShuffleExchangeExec, routing: Routing, counts: KeyCounts): ShuffleExchangeExec =
     exchange.outputPartitioning match {
       case hashed @ HashPartitioning(keys, partitions) =>
-        val place = RoutedPartitionId(new CollationAwareMurmur3Hash(keys), routing.table)
+        def place = RoutedPartitionId(new CollationAwareMurmur3Hash(keys), routing.table)
         val placed =
           if (routing.table.isHash) hashed
           else ShufflePartitionIdPassThrough(DirectShufflePartitionID(place), partitions)

@@ -41,10 +41,10 @@ object Namespace {
     }
   }
 
-  /** Where the tables by which a query's keys are placed are kept; `root` is the folder of its state. */
-  def ofTables(root: String, hadoopConf: Configuration): String = {
+  /** Where the tables by which a query's keys are placed are kept; `root` is the folder of its state. Read once for a run. */
+  def ofTables(root: String, run: String, hadoopConf: => Configuration): String = {
     val path = new Path(root)
-    bounded("rebalance", queryId(path, hadoopConf).getOrElse(shown(path)), "")
+    bounded("rebalance", knownQuery(run, None, path, hadoopConf).getOrElse(shown(path)), "")
   }
 
   /** Where the loads of the keys that those tables place are kept. */
@@ -68,10 +68,13 @@ object Namespace {
     Option(hadoopConf.get(RunIdKey)) match {
       case None => readQueryId(root, hadoopConf)
       case Some(run) =>
-        if (queries.size >= MostQueries) queries.clear()
-        val batch = Option(TaskContext.get()).map(_.getLocalProperty(BatchIdKey))
-        Option(queries.computeIfAbsent((run, batch, root), _ => readQueryId(root, hadoopConf).orNull))
+        knownQuery(run, Option(TaskContext.get()).map(_.getLocalProperty(BatchIdKey)), root, hadoopConf)
     }
+
+  private def knownQuery(run: String, batch: Option[String], root: Path, hadoopConf: => Configuration): Option[String] = {
+    if (queries.size >= MostQueries) queries.clear()
+    Option(queries.computeIfAbsent((run, batch, root), _ => readQueryId(root, hadoopConf).orNull))
+  }
 
   private def readQueryId(root: Path, hadoopConf: Configuration): Option[String] = {
     val metadata = new Path(root.getParent, "metadata")
