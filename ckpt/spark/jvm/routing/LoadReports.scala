@@ -73,7 +73,8 @@ object LoadReports extends SparkListener with Logging {
 
   private def write(batch: CountedBatch): Unit = try {
     val rows = batch.groups.map { group =>
-      s"loads/${group.group}".getBytes(UTF_8) -> bytes(batch.batch, group, names.getOrDefault((batch.namespace, group.group), Map.empty))
+      val known = names.getOrDefault((batch.namespace, group.group), Map.empty)
+      s"loads/${group.group}".getBytes(UTF_8) -> bytes(batch.batch, group, known)
     }
     val version = batch.batch + 1
     batch.sidecar.call { client: Client =>

@@ -19,6 +19,7 @@ final case class Sibling(namespace: String, reader: CommitReader, at: CommitRef)
  * where they were. Both are part of the batch's transaction, in this store as in the others: as of every version, a key
  * is in one store.
  *
+ * @param keysOf finds partition keys, given what each family of the store holds
  * @param encode how the rows of a family are encoded
  * @param sibling the store of another partition
  */
@@ -28,11 +29,12 @@ final class Migration(
     partition: Int,
     from: RoutingTable,
     to: RoutingTable,
-    keys: PartitionKeys,
+    keysOf: (String => Option[Description]) => PartitionKeys,
     encode: (String, Description) => Encoding,
     sibling: Int => Sibling) {
 
   private val families = mutable.HashMap[String, Placed]()
+  private val keys = keysOf(name => families.get(name).map(_.description))
 
   def run(): Migrated = {
     val sources = from.sourcesOf(partition, to)
@@ -50,9 +52,13 @@ final class Migration(
     leaving.length.toLong
   }.sum
 
-  /** Rows come in no order: those of a family that this store does not know wait until its name has come. */
+  /**
+   * Rows come in no order: those of a family that this store does not know wait until all names have come, for what a
+   * family holds may depend on another one.
+   */
   private def take(from: Int, there: Sibling): Long = {
     val byId = mutable.LongMap[Placed]()
+    val unknown = new mutable.ArrayBuffer[(Array[Byte], Array[Byte])]
     val nameless = new mutable.ArrayBuffer[(Int, Array[Byte], Array[Byte])]
     var arrived = 0L
 
@@ -74,25 +80,27 @@ final class Migration(
     requireLayout(found.head, there.namespace)
     known.zip(found.tail).foreach { case (name, row) => if (row != null) learn(name, row) }
     // A load that breaks off is done again; to put a row twice is to put it once.
-    there.reader.foreach(there.at) { arrived = 0; nameless.clear() } { (id, bytes, key, keyBytes, value, valueBytes) =>
+    there.reader.foreach(there.at) { arrived = 0; unknown.clear(); nameless.clear() } { (id, bytes, key, keyBytes, value, valueBytes) =>
       val ownKey = Arrays.copyOfRange(bytes, key, key + keyBytes)
       def ownValue: Array[Byte] = Arrays.copyOfRange(bytes, value, value + valueBytes)
       if (id == Catalogue.Id) {
-        if (Catalogue.isFamily(ownKey)) learn(ownKey, ownValue)
+        if (Catalogue.isFamily(ownKey)) unknown += ((ownKey, ownValue))
       } else byId.get(id) match {
         case Some(placed) => arrive(placed, ownKey, ownValue)
         case None => nameless += ((id, ownKey, ownValue))
       }
     }
+    unknown.foreach { case (key, row) => learn(key, row) }
     nameless.foreach { case (id, key, value) => arrive(byId(id), key, value) }
     arrived
   }
 
   private def place(name: String, family: Family, row: Array[Byte]): Placed = {
-    val encoding = encode(name, Catalogue.describe(name, row))
+    val description = Catalogue.describe(name, row)
+    val encoding = encode(name, description)
     // A family can be put in order only before the transaction changes it.
     if (encoding.ordered) family.keepOrdered()
-    val placed = new Placed(family, keys.of(name, encoding))
+    val placed = new Placed(family, description, keys.of(name, encoding))
     families(name) = placed
     placed
   }
@@ -112,7 +120,7 @@ final class Migration(
         "was changed by a query that placed keys otherwise; begin with an earlier checkpoint and backup")
 
   /** A family of this store; the row hashes say where its rows belong. */
-  private final class Placed(val family: Family, rowHashes: => RowHashes) {
+  private final class Placed(val family: Family, val description: Description, rowHashes: => RowHashes) {
     lazy val hashes: RowHashes = rowHashes
   }
 }

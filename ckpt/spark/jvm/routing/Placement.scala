@@ -1,5 +1,7 @@
 package ckpt.spark.routing
 
+import java.util.Arrays
+
 import ckpt.spark.state._
 import ckpt.spark.wire.Settings
 import org.apache.hadoop.conf.Configuration
@@ -16,12 +18,12 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  */
 final class Placement(
     id: StateStoreId,
+    namespace: String,
     hadoopConf: Configuration,
     reader: String => CommitReader,
     onTheTip: (String, Long) => CommitRef,
     encode: (String, Description) => Encoding) {
 
-  private val namespace = Namespace.of(id, hadoopConf).namespace
   private var stamp: Array[Byte] = _
   private var done = Migrated(0, 0)
 
@@ -38,9 +40,10 @@ final class Placement(
     TaskRouting.of(id.operatorId) match {
       case Some((routing, operator)) =>
         stamp = routing.table.stamp
-        val from =
-          if (before == null) RoutingTable.hashed(routing.partitions) else RoutingTable.of(before, routing.partitions)
-        if (committed.commit.version > 0 && from != routing.table) {
+        // Nearly every batch has the table of the one before, whose entries need not be read for that.
+        if (committed.commit.version > 0 && !Arrays.equals(before, stamp)) {
+          val from =
+            if (before == null) RoutingTable.hashed(routing.partitions) else RoutingTable.of(before, routing.partitions)
           done = migration(committed, from, routing.table, operator).run()
         }
       case None =>
@@ -55,12 +58,9 @@ final class Placement(
       committed: CommittedState,
       from: RoutingTable,
       to: RoutingTable,
-      operator: RoutedOperator): Migration = {
-    val families = committed.rows.families.collect { case (name, _, row) if row != null => name -> row }.toMap
-    val keys = new PartitionKeys(operator, id.storeName, name => families.get(name).map(Catalogue.describe(name, _)))
-    new Migration(committed.rows, namespace, id.partitionId, from, to, keys, encode,
+      operator: RoutedOperator): Migration =
+    new Migration(committed.rows, namespace, id.partitionId, from, to, new PartitionKeys(operator, id.storeName, _), encode,
       sibling(_, committed.commit.version, operator))
-  }
 
   private def sibling(partition: Int, version: Long, operator: RoutedOperator): Sibling = {
     val there = Namespace.of(id.copy(partitionId = partition), hadoopConf).namespace

@@ -15,18 +15,21 @@ import scala.collection.mutable
 final class RoutingTable private (bytes: Array[Byte], partitions: Int) extends Serializable {
   import RoutingTable._
 
+  // Only who places keys reads the entries: a store whose keys stay asks for the head at most.
   @transient private lazy val content: Content = read(bytes)
 
-  def version: Long = content.version
+  private def head: ByteBuffer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
+
+  def version: Long = head.getLong(VersionAt)
 
   /** How many partitions have keys: those with a number below this one. */
-  def instances: Int = content.instances
+  def instances: Int = head.getInt(InstancesAt)
 
   /** Whether this is how Spark itself places keys. */
   def isHash: Boolean = size == 0 && instances == partitions
 
   /** How many keys have an entry. */
-  def size: Int = content.hashes.length
+  def size: Int = head.getInt(EntriesAt)
 
   /** The partition of the keys with this hash. */
   def place(hash: Int): Int = content.place(hash)
@@ -73,13 +76,17 @@ final class RoutingTable private (bytes: Array[Byte], partitions: Int) extends S
 object RoutingTable {
   private val Magic = "ckrt".getBytes(US_ASCII)
   private val Format = 1
-  private val HeadBytes = 6 + 16 + 5 * 4
+  private val VersionAt = 6
+  private val InstancesAt = VersionAt + 16
+  private val EntriesAt = InstancesAt + 4
+  private val HeadBytes = InstancesAt + 5 * 4
   private val ChecksumBytes = 8
   private val LargestShareTaken = 0.5
 
   /** The table of these bytes; an IllegalArgumentException says why it cannot be used for so many partitions. */
   def of(bytes: Array[Byte], partitions: Int): RoutingTable = {
     val table = new RoutingTable(bytes, partitions)
+    table.content
     require(table.instances <= partitions,
       s"a routing table for ${table.instances} partitions does not fit a query with $partitions")
     table
@@ -93,7 +100,7 @@ object RoutingTable {
   }
 
   /** Slots are a hash in the upper half and its partition, counted from 1, in the lower; zero is an empty slot. */
-  private final class Content(val version: Long, val instances: Int, val hashes: Array[Int], targets: Array[Int]) {
+  private final class Content(instances: Int, val hashes: Array[Int], targets: Array[Int]) {
     private val slots =
       new Array[Long](Integer.highestOneBit(math.max(8, (hashes.length / LargestShareTaken).toInt)) << 1)
     private val mask = slots.length - 1
@@ -121,8 +128,7 @@ object RoutingTable {
     in.position(Magic.length)
     val format = in.getShort()
     require(format == Format, s"a routing table of format $format is not known here, only $Format")
-    val version = in.getLong()
-    in.getLong() // the first batch that it is for: who asks for a table of a batch gets one of that batch
+    in.position(InstancesAt) // behind the version and the first batch that it is for
     val instances = in.getInt()
     val entries = in.getInt()
     in.getInt() // columns of backups
@@ -135,7 +141,7 @@ object RoutingTable {
     val hashes = Array.fill(entries)(in.getLong().toInt)
     val targets = Array.fill(entries)(in.getInt())
     require(targets.forall(target => target >= 0 && target < instances), "a routing table names a partition that is not there")
-    new Content(version, instances, hashes, targets)
+    new Content(instances, hashes, targets)
   }
 
   @scala.annotation.tailrec

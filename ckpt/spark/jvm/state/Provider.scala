@@ -82,7 +82,7 @@ class CkptStateStoreProvider extends SparkProvider with Replay with StateOwner {
     lazyRecovery = Settings.lazyRecovery(storeConfs)
     requests = new CountedRequests(sidecar)
     reader = readerOf(origin.namespace)
-    placement = new Placement(id, hadoopConf, readerOf, onTheTipOf, (family, as) =>
+    placement = new Placement(id, origin.namespace, hadoopConf, readerOf, onTheTipOf, (family, as) =>
       Option(encodings.get(family)).getOrElse(Encoding(family, as, columnFamilies, schemas)))
     removedStaleScratch
     register(StateMap.Default, keySchema, valueSchema, keyStateEncoderSpec, useMultipleValuesPerKey, internal = false)
