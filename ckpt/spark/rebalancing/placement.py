@@ -62,11 +62,16 @@ class FamilyRows:
 
 def rows_of(backend: Backend, query: str) -> Iterator[tuple[FamilyRows, RoutingTable | None]]:
     """Every stored row of a query as of one version of all its stores, with the table of its commit."""
-    names = {name: StoreName.parse(name) for name in within(backend, f"spark/{query}")}
-    partitions = partitions_of(backend, query)
-    version = newest_of_all(backend, list(names))
-    for name, store in names.items():
-        if store is None or partitions[store.operator] == 1:
+    yield from _rows_of(backend, _stores(backend, query))
+
+
+def _rows_of(
+    backend: Backend, stores: Mapping[str, StoreName]
+) -> Iterator[tuple[FamilyRows, RoutingTable | None]]:
+    partitions = _partitions(stores)
+    version = newest_of_all(backend, list(stores))
+    for name, store in stores.items():
+        if partitions[store.operator] == 1:
             continue  # an operator with all rows in one partition, such as a limit, has no partition key
         commit = backend.history(name).resolve(version)
         if commit is None:
@@ -86,9 +91,10 @@ def misplaced(backend: Backend, query: str) -> Iterator[Misplaced]:
 
     Where this yields nothing, every key is in exactly one partition, for its hash has one place.
     """
-    partitions = max(partitions_of(backend, query).values())
+    stores = _stores(backend, query)
+    partitions = max(_partitions(stores).values())
     tables: dict[int, RoutingTable | None] = {}
-    for rows, table in rows_of(backend, query):
+    for rows, table in _rows_of(backend, stores):
         if _bytes(tables.setdefault(rows.store.operator, table)) != _bytes(table):
             raise ConfigError(
                 f"the stores of operator {rows.store.operator} of query {query} were committed under several "
@@ -106,11 +112,20 @@ def _bytes(table: RoutingTable | None) -> bytes:
 
 def partitions_of(backend: Backend, query: str) -> dict[int, int]:
     """How many partitions each stateful operator of a query has."""
+    return _partitions(_stores(backend, query))
+
+
+def _partitions(stores: Mapping[str, StoreName]) -> dict[int, int]:
     counted: dict[int, int] = {}
-    for name in within(backend, f"spark/{query}"):
-        if (store := StoreName.parse(name)) is not None:
-            counted[store.operator] = max(counted.get(store.operator, 0), store.partition + 1)
+    for store in stores.values():
+        counted[store.operator] = max(counted.get(store.operator, 0), store.partition + 1)
     return counted
+
+
+def _stores(backend: Backend, query: str) -> dict[str, StoreName]:
+    """The stores of a query by their namespaces; ConfigError if there is no such query."""
+    parsed = {name: StoreName.parse(name) for name in within(backend, f"spark/{query}")}
+    return {name: store for name, store in parsed.items() if store is not None}
 
 
 def _partition_key(
