@@ -220,3 +220,32 @@ def test_segments_may_be_retired_again_and_again_under_a_question(tmp_path: Path
         assert log._read(question) == b"2"
         with pytest.raises(SegmentGoneError):
             log._read(gone)
+
+
+def test_a_reader_asks_again_as_long_as_what_it_looks_at_is_another_log(tmp_path: Path) -> None:
+    """What a writer in another process has retired is seen only by looking; damage stays where it is."""
+    path = str(tmp_path / "log")
+    with LogBackend(path, LogOptions(segment_bytes=16 << 10)) as writer:
+        writer.put_many("words", {b"be": b"2"})
+        with LogBackend(path, LogOptions(mode="read")) as reader:
+            asked = 0
+
+            def question() -> bytes:
+                nonlocal asked
+                asked += 1
+                if asked <= 5:
+                    for number in range(60):
+                        writer.put_many("words", {b"or-%d" % number: bytes(500)})
+                    raise SegmentGoneError("segments/1.seg is gone")
+                return reader.get_many("words", [b"be"])[b"be"]
+
+            def damaged() -> bytes:
+                nonlocal asked
+                asked += 1
+                raise SegmentGoneError("segments/1.seg is gone")
+
+            assert reader._read(question) == b"2"
+            asked = 0
+            with pytest.raises(SegmentGoneError):
+                reader._read(damaged)
+            assert asked == 2

@@ -398,7 +398,9 @@ class EngineReader(Backend):
                         continue
                 if mended or not self._mend(error):
                     raise
-                mended = True
+                # A reader beside a writer in another process sees only now what was retired: then once more.
+                retired += 1
+                mended = engine.live.numbers == live.numbers or retired >= _MOST_RETIRED
             else:
                 if engine.turn == turn:
                     return answer
